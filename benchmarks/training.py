@@ -132,7 +132,7 @@ def memory_step(side: str, batch: int) -> Step:
     draw = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, net.image_size, net.image_size, generator=draw)
     images = images.contiguous(memory_format=torch.channels_last)
-    given = Batch(images, torch.arange(batch) % 48, torch.arange(batch))
+    given = Batch(images, torch.arange(batch) % 48)
     return lambda: learner.step(given, 0)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 
 class WrongFolder(ValueError):
@@ -48,6 +50,18 @@ def cannot_write(path: Path, error: OSError, intact: str) -> TrainingFailed:
     """An error of the disk as a message, with what is still `intact`."""
     advice = ADVICE.get(error.errno or 0, "fix it")
     return TrainingFailed(f"cannot write {path}: {reason(error)}; {intact}: {advice} and rerun")
+
+
+def import_optional(module: str, extra: str, purpose: str, otherwise: str = "") -> Any:
+    """Import what an extra of this package installs, or raise an error that names the extra."""
+    try:
+        return import_module(module)
+    except Exception as error:  # some import torchvision, which can fail in many ways
+        why, advice = first_line(error), f"pip install 'proxysynth[{extra}]'"
+        if "torchvision" in why:
+            advice = "install the torchvision release that was built for the installed torch"
+        advice += f", or {otherwise}" if otherwise else ""
+        raise ValueError(f"{purpose} needs {module} ({why}): {advice}") from error
 
 
 def newer_version(path: Path, found: object, known: int) -> WrongFolder:

@@ -12,10 +12,17 @@ import difflib
 import functools
 import hashlib
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 KIND = "kind"
 SCALARS = {bool, int, float, str, type(None)}
@@ -83,6 +90,11 @@ def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> A
         for name, item in fields.items()
     }
     return kind(**converted)
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:

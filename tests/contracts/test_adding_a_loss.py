@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import proxysynth as ps
-from proxysynth import losses
 from batches import EVERY_LOSS, batch
 from losses.oracle import value as oracle
+from proxysynth import losses
 
 CARDS = Path(__file__).parents[2] / "docs" / "losses"
 

@@ -61,7 +61,7 @@ def batch(number: int, n: int, ranks: Ranks) -> Batch:
     draw = torch.Generator().manual_seed(100 + number)
     images = torch.randn(n, 1, 32, 32, generator=draw).to(memory_format=torch.channels_last)
     labels = torch.randint(CLASSES, (n,), generator=draw)
-    return Batch(images[ranks.part(n)], labels, torch.arange(n))
+    return Batch(images[ranks.part(n)], labels)
 
 
 def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Tensor]:

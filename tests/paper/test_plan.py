@@ -97,6 +97,14 @@ def test_without_finished_runs_a_few_steps_are_timed(empty: Store) -> None:
     assert not empty.folder.exists()
 
 
+def test_steps_of_a_network_with_its_own_pixels_are_timed(empty: Store) -> None:
+    run = Run(
+        backbone="efficientnet_lite0", pretrained=False, image_size=32, batch_size=4,
+        pixels="mean 0.5 0.5 0.5 std 0.5 0.5 0.5",
+    )  # fmt: skip
+    assert Estimate(empty.folder)(run) > 1
+
+
 def test_work_counts_training_and_a_third_of_the_tests() -> None:
     split = Split(train_classes=10, test_classes=6, faces_per_class=5)
     assert count_images("glyphs", split) == (50, 96)

@@ -71,7 +71,7 @@ def _pick(store: Store, *scores: tuple[float, float]) -> Any:
     """The loss that a search chose whose Runs have these validation and test scores."""
     for run, (validation, test) in zip(SEARCH.runs, scores, strict=False):
         metrics, held_out = {"map@r": test}, {"map@r": validation}
-        store._finished[run.identity] = Result("x", metrics, {}, 1, 1, "best", "", held_out)
+        store._finished[run] = Result("x", metrics, {}, 1, 1, "best", "", held_out)
     return store.pick(SEARCH)
 
 

@@ -175,7 +175,7 @@ def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
         export(fickle, "torch", tmp_path / "x")
     assert "\n" not in str(said.value)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ValueError, match=r"onnxscript: pip install 'proxysynth\[export\]'"):
+    with pytest.raises(ValueError, match=r"onnxscript.*pip install 'proxysynth\[export\]'"):
         export(model, "onnx", tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 

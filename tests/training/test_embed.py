@@ -6,7 +6,8 @@ from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, Loader
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
 from proxysynth.training import inference
-from proxysynth.training.inference import embed, measure, usual_ks
+from proxysynth.training.inference import embed, measure, reported_ks
+from proxysynth.training.run import Run
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def test_measured_as_evaluate_does(parts):
 
 
 def test_the_literatures_ks():
-    assert usual_ks("glyphs") == (1, 2, 4, 8)
-    assert usual_ks("sop:/data/sop") == (1, 10, 100, 1000)
-    assert usual_ks("inshop:/data") == (1, 10, 20, 40)
+    assert reported_ks(Run(data="glyphs")) == (1, 2, 4, 8)
+    assert reported_ks(Run(data="sop:/data/sop")) == (1, 10, 100, 1000)
+    assert reported_ks(Run(data="inshop:/data")) == (1, 10, 20, 40)
 
 
 def test_a_network_without_weights(parts):

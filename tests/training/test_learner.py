@@ -25,7 +25,7 @@ def learner(run: Run):
 def batch(number: int, n: int = 8) -> Batch:
     draw = torch.Generator().manual_seed(100 + number)
     images = torch.randn(n, 1, 32, 32, generator=draw).to(memory_format=torch.channels_last)
-    return Batch(images, torch.arange(n) % CLASSES, torch.arange(n))
+    return Batch(images, torch.arange(n) % CLASSES)
 
 
 def trained(run: Run, steps: int = 3, epoch: int = 0):

@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import shutil
@@ -48,7 +49,7 @@ def test_one_picture_in_every_form(on_files, photo_run):
     image = Image.open(path)
     expected = model.embed([path])
     assert expected.shape == (1, 8)
-    for form in (path, str(path), image, np.asarray(image)):
+    for form in (path, str(path), io.BytesIO(path.read_bytes()), image, np.asarray(image)):
         torch.testing.assert_close(model.embed(form), expected)
     several = model.embed([str(path), image, image.convert("RGBA")])
     torch.testing.assert_close(several, expected.expand(3, -1))

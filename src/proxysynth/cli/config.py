@@ -19,14 +19,13 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from proxysynth.cli.parser import tomllib
 from proxysynth.errors import reason
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.report.settings import option_names, unwrap
 from proxysynth.training.defaults import run_from_options
 from proxysynth.training.run import KINDS, Run, Split
-from proxysynth.values import KIND, decode, encode, flatten
+from proxysynth.values import KIND, decode, encode, flatten, read_toml
 
 NAME = "name"
 NAMED = ("data", "loss", "regularizer")
@@ -58,8 +57,8 @@ def to_settings(run: Run) -> Settings:
 def read(path: Path) -> Settings:
     """The settings in a TOML file, a JSON file of the same layout, or a `run.json`."""
     try:
-        text = path.read_text(encoding="utf-8")
-        loaded = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+        toml = path.suffix.lower() == ".toml"
+        loaded: Any = read_toml(path) if toml else json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else error
         raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {why}") from error

@@ -50,8 +50,7 @@ def run_check(args: argparse.Namespace) -> dict[str, Any]:
     else:
         with _reading(args, "reading") as options:
             checked = data.check_benchmark(args.name, args.root, args.allow_incomplete, **options)
-        about = {"complete": checked.complete, "accepted": checked.accepted}
-        result, refusal = {**encode(checked), **about}, checked.refusal
+        result, refusal = encode(checked), checked.refusal
     output(args).print(checked.describe(), markup=False, soft_wrap=True)
     if refusal:
         if args.json:

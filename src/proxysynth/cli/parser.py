@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from proxysynth import __version__
 from proxysynth.errors import TrainingFailed
-from proxysynth.values import nearest, suggestion
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from proxysynth.values import nearest, read_toml, suggestion
 
 if TYPE_CHECKING:
     from proxysynth.training.resources import Resources
 
-TABLES = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
+TABLES = read_toml(Path(__file__).with_name("commands.toml"))
 CHOICES = {name: tuple(choices) for name, choices in TABLES["choices"].items()}
 LOSSES, REGULARIZERS = CHOICES["LOSS"], CHOICES["REGULARIZER"]
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 from proxysynth.cli import print_warning
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.formatting import and_join
+from proxysynth.errors import import_optional
 
 NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
 
 def run_serve(args: argparse.Namespace) -> dict[str, Any]:
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        names = and_join(missing)
-        raise RuntimeError(f"the search page needs {names}: pip install 'proxysynth[serve]'")
+    for package in NEEDED:
+        import_optional(package, "serve", "the search page")
     from proxysynth.retrieval.reranking import parse_methods
     from proxysynth.search import Index
     from proxysynth.web.guard import is_loopback

@@ -8,6 +8,7 @@ from itertools import filterfalse
 from pathlib import Path
 
 from proxysynth.data.images import SUFFIXES, PathLike
+from proxysynth.errors import reason
 from proxysynth.formatting import printable
 
 # Folders that systems leave beside images, some with thumbnails inside.
@@ -33,7 +34,7 @@ def folder_entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.Dir
         with os.scandir(place) as found:
             kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
     except OSError as error:
-        raise ValueError(f"cannot read the folder {printable(place)}: {error.strerror}") from error
+        raise ValueError(f"cannot read the folder {printable(place)}: {reason(error)}") from error
 
     def is_folder(entry: os.DirEntry[str]) -> bool:
         # Of a circular link, `entry.is_dir` raises.

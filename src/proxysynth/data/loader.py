@@ -41,7 +41,6 @@ class Batch(NamedTuple):
 
     images: Tensor  # (n, channels, h, w) in channels-last memory format; uint8 from the loader
     labels: Tensor  # (n,) int64
-    indices: Tensor  # (n,) int64, into the listing
     pixels: Pixels | None = None  # normalizes the images; None if they are normalized already
 
     def inputs(self, device: torch.device) -> Tensor:
@@ -109,7 +108,7 @@ class Loader:
         # (n, h, w, c) in memory viewed as (n, c, h, w): the channels-last format, without a copy.
         images = images.permute(0, 3, 1, 2)
         labels = torch.from_numpy(self.listing.labels[indices])
-        return Batch(images, labels, torch.from_numpy(indices.copy()), self.pixels), parts
+        return Batch(images, labels, self.pixels), parts
 
     def _fill(self, out: Bytes, indices: Indices, seed: int, epoch: int) -> None:
         draws = self.transform.draws

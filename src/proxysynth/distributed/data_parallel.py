@@ -17,7 +17,7 @@ On two CPU cores, overlapping communication and backward pass gained nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,19 +26,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from proxysynth.data import Batch, Loader
-from proxysynth.data.loader import Indices
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
-
-
-def shared_batches(
-    loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
-) -> Iterator[Batch]:
-    """The batches of a plan: this rank's images, with the labels of the whole batch."""
-    shares = [indices[ranks.part(len(indices))] for indices in plan]
-    for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
-        yield batch._replace(labels=torch.from_numpy(loader.listing.labels[indices]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     """Replace every gradient by its mean over the ranks, all of one type in one exchange. The same
     parameters have one on all ranks; on a rank without an image they are zero. Gradients of proxies
     that all ranks hold agree up to rounding before, and in every bit afterwards."""
-    gradients = [p.grad for p in parameters if p.grad is not None] if ranks.world > 1 else []
+    gradients = [p.grad for p in parameters if p.grad is not None]
     for kind in dict.fromkeys(gradient.dtype for gradient in gradients):
         group = [gradient for gradient in gradients if gradient.dtype == kind]
         flat = torch.cat([gradient.reshape(-1) for gradient in group])

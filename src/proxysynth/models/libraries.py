@@ -13,7 +13,6 @@ average, max, both    over the patch tokens or the pixels of the feature maps
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import json
 import os
@@ -24,7 +23,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from proxysynth.errors import first_line
+from proxysynth.errors import first_line, import_optional
 
 # From the model and images to tokens, the class token, if any, first, and how many of them are not
 # patches; or to vectors or feature maps.
@@ -66,7 +65,7 @@ class TokenNetwork(nn.Module):
 
 def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
     """The network "timm:name", with attributes `preprocess`, `image_size` and `resize`."""
-    timm = import_library("timm", f"timm:{name}", "timm")
+    timm = import_optional("timm", "timm", f"timm:{name}", "use another backbone")
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
     if pooling != "own":
         options["global_pool"] = ""  # feature maps or tokens, which are pooled here
@@ -91,7 +90,7 @@ def make_transformers(
 ) -> nn.Module:
     """The network "hf:name_or_folder", with the attributes of `make_timm` and `architecture`. From
     that of an earlier call it is built again, without its folder and without a connection."""
-    library = import_library("transformers", f"hf:{name}", "hf")
+    library = import_optional("transformers", "hf", f"hf:{name}", "use another backbone")
     if architecture is None:
         model, architecture = _load_transformers(library, name, pretrained, pooling)
     else:
@@ -211,21 +210,6 @@ def pixel_convention(mean: Any, std: Any) -> str:
     if (mean, std) == (IMAGENET["mean"], IMAGENET["std"]):
         return "imagenet"
     return f"mean {' '.join(map(repr, mean))} std {' '.join(map(repr, std))}"
-
-
-def import_library(
-    package: str, backbone: str, extra: str, otherwise: str = "another backbone"
-) -> Any:
-    """The package, which our extra installs; `otherwise` is what can be used without it."""
-    try:
-        return importlib.import_module(package)
-    except Exception as error:  # some import torchvision, which can fail in many ways
-        reason, advice = first_line(error), f"pip install 'proxysynth[{extra}]'"
-        if "torchvision" in reason:
-            advice = "install the torchvision release that was built for the installed torch"
-        raise ValueError(
-            f"{backbone} cannot import {package} ({reason}): {advice}, or use {otherwise}"
-        ) from error
 
 
 @contextlib.contextmanager

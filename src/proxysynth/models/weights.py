@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from proxysynth.models.libraries import import_library
+from proxysynth.errors import import_optional
 
 # Keys under which training scripts nest the state dict in their checkpoints.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -126,8 +126,8 @@ def load_initial_weights(
     elif pretrained is False:
         return
     elif published.package:
-        otherwise = "random weights with --from-scratch"
-        module = import_library(published.package, name, "pretrained", otherwise)
+        otherwise = "use random weights with --from-scratch"
+        module = import_optional(published.package, "pretrained", name, otherwise)
         file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
         load_weights(network, file, published)
     elif published.files:

@@ -19,17 +19,17 @@ before Proxy Synthesis was trained on any of them. What the plain loss reached:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from proxysynth.data.folders import absolute
 from proxysynth.formatting import count
 from proxysynth.losses import ProxyAnchor
 from proxysynth.losses.functional import plain_loss
 from proxysynth.paper.settings import paper_settings, trained_loss
-from proxysynth.training.inference import usual_ks
+from proxysynth.training.inference import reported_ks
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import look_up, parse_field, parse_settings
 
@@ -45,7 +45,7 @@ NAMES = {
 }
 """The column headings of the paper's tables."""
 RETRIEVAL, CLASSIFICATION = tuple(NAMES)[:4], tuple(NAMES)[4:]
-KS = {name: usual_ks(name) for name in RETRIEVAL}
+KS = {name: reported_ks(Run(data=name)) for name in RETRIEVAL}
 
 ALPHAS, MUS = (0.2, 0.4, 0.8, 1.0, 1.5, 2.0), (0.2, 0.5, 1.0, 1.5, 2.0)  # Figure A
 FIXED = ("data", "loss", "regularizer", "split", "seed", "task", "report_epoch", "best_by", "ks")
@@ -170,7 +170,7 @@ class Scale:
         """This scale with the folders of benchmarks, as absolute paths."""
         for name in roots:
             look_up(name, NAMES, "benchmark")
-        made = sorted((name, _absolute(root)) for name, root in roots.items())
+        made = sorted((name, str(absolute(root))) for name, root in roots.items())
         return replace(self, roots=tuple(made))
 
     def with_settings(self, settings: Iterable[str]) -> Scale:
@@ -182,7 +182,7 @@ class Scale:
                 raise ValueError(f"--set {path}: the tables and figures decide it, remove it")
             parsed[path] = parse_field(Run, path, text, KINDS)
         if parsed.get("weights"):
-            parsed["weights"] = _absolute(parsed["weights"])
+            parsed["weights"] = str(absolute(parsed["weights"]))
         made = replace(self, settings=tuple(sorted(parsed.items())))
         runs = [made.run(name, "norm_softmax") for name in NAMES]  # which checks the values
         used = self.name == "paper" or any(run and run.weights for run in runs)
@@ -233,10 +233,6 @@ class Scale:
         if self.name == "paper":
             found = StandIn(paper_settings(benchmark, loss), name, f"{name}: as section C.2 says")
         return found._replace(fields={**found.fields, "data": f"{benchmark}:{root}"})
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
 
 
 SCALES = {

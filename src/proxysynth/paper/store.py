@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from proxysynth.values import digest, encode
 
 STUDIES = "mlrc"
 POLL = 1.0  # seconds between checks of Runs that other processes train
-_identity = cache(attrgetter("identity"))  # tables ask for the hash of a Run thousands of times
 
 
 class Store:
@@ -52,18 +50,17 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str], read_only: bool = False) -> None:
         self.folder = Path(folder).expanduser()
         self.read_only = read_only
-        self._finished: dict[str, Result] = {}
+        self._finished: dict[Run, Result] = {}
 
     def folder_of(self, run: Run) -> Path:
         """The folder of a Run, whether it exists or not."""
-        return self.folder / "runs" / _identity(run)
+        return self.folder / "runs" / run.identity
 
     def result(self, run: Run) -> Result | None:
         """The result of a finished Run, else None."""
-        identity = _identity(run)
-        if identity not in self._finished and (found := read_result(self.folder_of(run))):
-            self._finished[identity] = found  # it never changes: read it once
-        return self._finished.get(identity)
+        if run not in self._finished and (found := read_result(self.folder_of(run))):
+            self._finished[run] = found  # it never changes: read it once
+        return self._finished.get(run)
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The unfinished Runs, each once, in order."""
@@ -130,7 +127,7 @@ class Store:
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:
         """Lock a Run so that no other process trains it; yields False where another one does."""
-        place = self.folder / "locks" / _identity(run)
+        place = self.folder / "locks" / run.identity
         make_folder(place)
         with ExitStack() as held:
             try:

@@ -9,7 +9,14 @@ from torch import Tensor
 from proxysynth.data import Listing, Loader, Splits, Transform, pixels_named
 from proxysynth.data.deformations import Deform, Deformed
 from proxysynth.training.callbacks import Progress, Silent, Tick
-from proxysynth.training.inference import Tested, Trained, embed, measure, nearest_class, usual_ks
+from proxysynth.training.inference import (
+    Tested,
+    Trained,
+    embed,
+    measure,
+    nearest_class,
+    reported_ks,
+)
 from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
 from proxysynth.training.resources import Resources
 
@@ -46,7 +53,7 @@ class Conventional:
             model.embedder,
             make_loader(model, query, resources),
             None if gallery is None else make_loader(model, gallery, resources),
-            ks=self.ks or model.run.ks or usual_ks(model.run.data),
+            ks=self.ks or reported_ks(model.run),
             nmi=self.nmi,
             rerank=self.rerank,
             predict=nearest_class(model.run.loss, model.proxies) if classify else None,

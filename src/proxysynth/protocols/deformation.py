@@ -13,7 +13,7 @@ from proxysynth.data import Listing
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
 from proxysynth.protocols.conventional import make_loader
 from proxysynth.training.callbacks import Tick
-from proxysynth.training.inference import Trained, measure, usual_ks
+from proxysynth.training.inference import Trained, measure, reported_ks
 from proxysynth.training.resources import Resources
 from proxysynth.values import check_integers, look_up
 
@@ -62,7 +62,7 @@ class Deformation:
                 for part, stream in ((query, QUERY), (gallery, GALLERY))
                 if part is not None
             ]
-            ks = self.ks or model.run.ks or usual_ks(model.run.data)
+            ks = self.ks or reported_ks(model.run)
             metrics[name] = measure(model.embedder, *loaders, ks=ks, tick=tick).metrics
         return metrics
 

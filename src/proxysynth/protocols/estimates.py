@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from proxysynth.data import PIXELS, Listing, Loader
+from proxysynth.data import Listing, Loader, pixels_named
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.glyphs import FACES, glyphs
 from proxysynth.protocols.mlrc import Study
@@ -73,7 +73,7 @@ def time_steps(run: Run, device: str | None = None) -> float:
     size = min(run.batch_size, SAMPLE) if large else run.batch_size
     learner = Learner(run, net, len(train.classes), 1, place)
     learner.begin_epoch(run.warmup_epochs)
-    transform, pixels = training_transform(run, net, train), PIXELS[net.preprocess]
+    transform, pixels = training_transform(run, net, train), pixels_named(net.preprocess)
     loader = Loader(train, transform, pixels, resources.loader_workers)
     plan = rng.integers(len(train), size=(STEPS + 1, size))
     for number, batch in enumerate(loader.batches(list(plan))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,17 @@ class Pictures:
     missing: str = ""  # why they cannot be shown, if so
 
     def of_query(self, index: int) -> str | None:
-        return thumbnail(*self.query[index]) if index in self.query else None
+        return _shown(self.query, index)
 
     def of_gallery(self, index: int) -> str | None:
-        return thumbnail(*self.gallery[index]) if index in self.gallery else None
+        return _shown(self.gallery, index)
+
+
+def _shown(pictures: dict[int, tuple[Listing, int]], index: int) -> str | None:
+    if index not in pictures:
+        return None
+    listing, at = pictures[index]
+    return thumbnail(read_image(listing, at) if listing.root is None else listing.path(at))
 
 
 def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:
@@ -183,13 +191,10 @@ def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None)
     return Pictures(queries, others)
 
 
-def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
+def thumbnail(source: Path | Image.Image, side: int = SIDE) -> str | None:
     """An image, its longer side at most `side`, as a data URI; None if it cannot be read."""
     try:
-        if listing.root is None:
-            image = read_image(listing, index)
-        else:
-            image = open_image(listing.path(index), at_least=side)
+        image = source if isinstance(source, Image.Image) else open_image(source, at_least=side)
     except UnreadableImage:
         return None
     image.thumbnail((side, side), Image.Resampling.LANCZOS)

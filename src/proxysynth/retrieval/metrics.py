@@ -17,7 +17,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from proxysynth.errors import import_optional
 from proxysynth.retrieval.knn import (
     Array,
     Sets,
@@ -246,9 +246,4 @@ def directions(embeddings: Array) -> NDArray[np.float32]:
 
 def scikit_learn(part: str) -> Any:
     """A module of scikit-learn, which is an extra."""
-    try:
-        return import_module(f"sklearn.{part}")
-    except ImportError as error:
-        raise ValueError(
-            "clustering needs scikit-learn: pip install 'proxysynth[cluster]'"
-        ) from error
+    return import_optional(f"sklearn.{part}", "cluster", "clustering")

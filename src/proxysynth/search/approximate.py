@@ -8,7 +8,6 @@ match, and the file is rebuilt when the index has changed.
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.errors import TrainingFailed
+from proxysynth.errors import TrainingFailed, import_optional
 from proxysynth.retrieval.knn import Neighbors, nearest, top
 from proxysynth.tensor_files import read_tensors, write_tensors
 
@@ -122,14 +121,6 @@ def make_approximate(rows: Tensor) -> Approximate:
         probes = min(cells, 2 * probes)
 
 
-def needed(package: str, extra: str, otherwise: str) -> Any:
-    """An optional package; without it, an error that says how to install it or what else to do."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        install = f"pip install 'proxysynth[{extra}]'"
-        raise ValueError(f"this needs {package}: {install}, or {otherwise}") from error
-
-
 def _faiss() -> Any:
-    return needed("faiss", "faiss", "drop --approximate for exact search")
+    without = "drop --approximate for exact search"
+    return import_optional("faiss", "faiss", "approximate search", without)

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from proxysynth.data import Listing
 from proxysynth.report.examples import thumbnail
 from proxysynth.report.pages import environment, write_page
 from proxysynth.search.index import Hit, Index
@@ -46,6 +43,4 @@ def _image(index: Index, image: Hit | str | os.PathLike[str]) -> dict[str, Any]:
         number = index.find(image)
         file = Path(image) if number is None else index.path(number)
         known = {"path": os.fspath(image), "label": None}
-    full = Path(os.path.abspath(file))
-    alone = Listing((full.name,), np.zeros(1, dtype=np.int64), ("image",), root=full.parent)
-    return {**known, "shown": thumbnail(alone, 0, SIDE)}
+    return {**known, "shown": thumbnail(file, SIDE)}

@@ -25,15 +25,15 @@ from torch import Tensor
 
 from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
-from proxysynth.errors import cannot_write
+from proxysynth.errors import cannot_write, import_optional
 from proxysynth.files import UNFINISHED, move_into_place, write_bytes
-from proxysynth.search.approximate import needed
 from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
 KEY = "proxysynth"  # of the JSON text in the metadata of a model
 BATCHES = (1, 2, 5)  # sizes on which an exported model is compared with the original
 TOLERANCE = 1e-5
+ONNX = ("export", "--to onnx", "use --to torch")  # arguments of `import_optional`
 BLOCK = 16384  # rows of an index in a record batch of a table
 
 Embed = Callable[[Tensor], Tensor]
@@ -97,7 +97,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
 def describe(model: Trained) -> dict[str, Any]:
     """How to prepare an image for the network, and what comes out of it."""
     pixels, embedder = pixels_named(model.embedder.preprocess), model.embedder
-    side, calibration = model.run.cache_side, model.calibration
+    calibration = model.calibration
     constant = files("proxysynth.search").joinpath("templates/preprocessing.json").read_text()
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
@@ -106,7 +106,7 @@ def describe(model: Trained) -> dict[str, Any]:
         "preprocessing": {
             "resize_short_side": model.recorded.short_side,
             "center_crop": model.recorded.image_size,
-            "shrink_short_side": model.recorded.short_side if side is None else side,
+            "shrink_short_side": model.shrink,
             "max_aspect": MAX_ASPECT,
             "channels": pixels.order,
             "divide_by": pixels.unit,
@@ -149,7 +149,7 @@ def compare(model: Trained, embed: Embed, what: str) -> float:
 
 def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
     """Input "images" (n, channels, h, w), output "embeddings" (n, d), any n; `about` under KEY."""
-    onnx, _ = (needed(name, "export", "use --to torch") for name in ("onnx", "onnxscript"))
+    onnx, _ = (import_optional(name, *ONNX) for name in ("onnx", "onnxscript"))
     with _exporting(model):
         program = torch.onnx.export(
             model.embedder,
@@ -175,7 +175,7 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 
 def open_onnx(path: Path) -> Embed:
-    runtime = needed("onnxruntime", "export", "use --to torch")
+    runtime = import_optional("onnxruntime", *ONNX)
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
@@ -201,8 +201,8 @@ def open_torch(path: Path) -> Embed:
 
 def write_parquet(index: Index, path: Path) -> dict[str, Any]:
     """A table with the columns id, path, label and vector (a list of d float32)."""
-    names = ("pyarrow", "pyarrow.parquet")
-    arrow, parquet = (needed(name, "export", "use --to npy") for name in names)
+    without = ("export", "--to parquet", "use --to npy")
+    arrow, parquet = (import_optional(name, *without) for name in ("pyarrow", "pyarrow.parquet"))
     kinds = {"id": arrow.int64(), "path": arrow.string(), "label": arrow.string()}
     schema = arrow.schema(kinds | {"vector": arrow.list_(arrow.float32(), index.dim)})
     with parquet.ParquetWriter(path, schema) as writer:
@@ -239,7 +239,7 @@ def _write_items(index: Index, out: Path) -> Path:
 
 def write_faiss(index: Index, path: Path) -> dict[str, Any]:
     """An exact FAISS index by inner product, which is the cosine of unit vectors."""
-    faiss = needed("faiss", "faiss", "use --to npy")
+    faiss = import_optional("faiss", "faiss", "--to faiss", "use --to npy")
     made = faiss.IndexFlatIP(index.dim)
     made.add(index.vectors().numpy())
     faiss.write_index(made, str(path))

@@ -22,8 +22,8 @@ from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.search import index_file
 from proxysynth.search.approximate import Approximate, open_approximate
 from proxysynth.search.index_file import Damage, IndexFile, Labels, NotAnIndex, Texts
-from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
-from proxysynth.training.inference import Prediction, read_calibration
+from proxysynth.search.model import ImageEmbedder, ModelIdentity, open_model
+from proxysynth.training.inference import Picture, Prediction, as_list, read_calibration
 from proxysynth.training.run_folder import find_run
 from proxysynth.values import build
 
@@ -339,7 +339,7 @@ class Index:
 
     def search(
         self,
-        query: Source | Iterable[Source],
+        query: Picture | Iterable[Picture],
         k: int = 10,
         *,
         threshold: float | None = None,

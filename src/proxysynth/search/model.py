@@ -7,14 +7,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import open_image
 from proxysynth.data.folders import existing_folder
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder, Pooling
@@ -25,9 +21,6 @@ from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import RUN, Recorded
 from proxysynth.values import nearest
-
-Source = Picture | BinaryIO
-"""An image: a path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +65,6 @@ class ModelIdentity:
             raise ValueError(f"{made}, {now} (weights {other.weights}): {advice}")
 
 
-def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
-    """One image as a list of one; several as they are."""
-    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray))
-    several = isinstance(images, Iterable) and not alone and not hasattr(images, "read")
-    return cast(Iterable[Source], images if several else [images])
-
-
 class ImageEmbedder:
     """The model of an index: images in, embeddings of unit length out. Thread-safe."""
 
@@ -87,17 +73,12 @@ class ImageEmbedder:
         self.identity = identity or _identity(model, os.path.abspath(model.folder))
         self.dim = self.identity.dim
 
-    def embed(self, images: Source | Iterable[Source], workers: int | None = None) -> Tensor:
+    def embed(self, images: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of unit length; a single image gives (1, d).
 
         A file has one embedding, whether given by its path, opened, or uploaded.
         """
-        side = self.identity.shrink
-        pictures = (
-            open_image(cast(BinaryIO, image), side=side) if hasattr(image, "read") else image
-            for image in as_list(images)
-        )
-        return unit(self.model.embed(cast(Iterable[Picture], pictures), workers))
+        return unit(self.model.embed(images, workers))
 
 
 def open_model(
@@ -131,7 +112,7 @@ def open_model(
 
 
 def _identity(model: Trained, folder: str | None) -> ModelIdentity:
-    side, recorded = model.run.cache_side, model.recorded
+    recorded = model.recorded
     return ModelIdentity(
         folder=folder,
         run=None if folder is None else recorded.identity,
@@ -141,7 +122,7 @@ def _identity(model: Trained, folder: str | None) -> ModelIdentity:
         preprocess=model.embedder.preprocess,
         resize=recorded.short_side,
         crop=recorded.image_size,
-        shrink=recorded.short_side if side is None else side,
+        shrink=model.shrink,
         weights=weights_digest(model.embedder),
     )
 

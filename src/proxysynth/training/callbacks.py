@@ -12,6 +12,7 @@ from rich import progress
 from rich.console import Console
 from rich.text import Text
 
+from proxysynth.errors import import_optional
 from proxysynth.formatting import printable
 
 Tick = Callable[[int, str], None]
@@ -86,11 +87,8 @@ def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping
     `step`, where the run resumes, are hidden."""
     if not wanted:
         return lambda line: None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError("TensorBoard is missing: pip install 'proxysynth[tensorboard]'") from error
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+    board = import_optional("torch.utils.tensorboard", "tensorboard", "a TensorBoard log")
+    writer = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(line: Mapping[str, Any]) -> None:
         for part, values in {"test": line, "validation": line.get("validation", {})}.items():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from proxysynth.data.folders import absolute
 from proxysynth.losses import LOSSES, NormSoftmax
 from proxysynth.models.backbones import BACKBONES
 from proxysynth.models.libraries import is_library
@@ -52,9 +53,9 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     chosen |= {"data": _absolute(os.fspath(data)), **changes}
     for name in ("weights", "init"):
         if chosen.get(name):
-            chosen[name] = _absolute_path(chosen[name])
+            chosen[name] = str(absolute(chosen[name]))
     if chosen.get("split", Run.split).root:
-        chosen["split"] = replace(chosen["split"], root=_absolute_path(chosen["split"].root))
+        chosen["split"] = replace(chosen["split"], root=str(absolute(chosen["split"].root)))
     if is_library(chosen.get("backbone")):
         chosen.setdefault("pooling", "own")
     if "pretrained" not in chosen:
@@ -127,9 +128,5 @@ def _absolute(data: str) -> str:
     """A path is made absolute, on its own or behind the name of a benchmark."""
     name, _, root = data.partition(":")
     if data != "glyphs" and os.path.exists(os.path.expanduser(data)):
-        return _absolute_path(data)
-    return f"{name}:{_absolute_path(root)}" if name.isidentifier() and root else data
-
-
-def _absolute_path(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
+        return str(absolute(data))
+    return f"{name}:{absolute(root)}" if name.isidentifier() and root else data

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, BinaryIO, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -43,9 +43,9 @@ KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
 """The ks that the literature prints for a dataset; (1, 2, 4, 8) for the others."""
 
 
-def usual_ks(data: str) -> tuple[int, ...]:
-    """The ks of Recall@k for a dataset by its name or specification."""
-    return KS.get(data.partition(":")[0], (1, 2, 4, 8))
+def reported_ks(run: Run) -> tuple[int, ...]:
+    """The ks of Recall@k for a run: its own, or the usual ones of its dataset."""
+    return run.ks or KS.get(run.data.partition(":")[0], (1, 2, 4, 8))
 
 
 def embed(
@@ -194,8 +194,14 @@ def label_tensor(listing: Listing) -> Tensor:
     return torch.from_numpy(listing.labels.copy())
 
 
-Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
-"""A file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
+Picture = str | os.PathLike[str] | BinaryIO | Image.Image | NDArray[np.uint8]
+"""A path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
+
+
+def as_list(pictures: Picture | Iterable[Picture]) -> Iterable[Picture]:
+    """One image as a list of one; several, also those in one array, as they are."""
+    alone = _is_image_or_file(pictures) or _is_one(pictures) or not isinstance(pictures, Iterable)
+    return cast(Iterable[Picture], [pictures] if alone else pictures)
 
 
 class Prediction(NamedTuple):
@@ -229,6 +235,13 @@ class Trained:
     def transform(self) -> CenterCrop:
         """Resizes and crops an image as when the run was tested."""
         return CenterCrop(self.recorded.short_side, self.recorded.image_size)
+
+    @property
+    def shrink(self) -> int:
+        """The short side to which large files are decoded, as the training's cache did, so that an
+        image has one embedding; 0 decodes them at full size."""
+        side = self.run.cache_side
+        return self.recorded.short_side if side is None else side
 
     @property
     def calibration(self) -> Calibration | None:
@@ -285,8 +298,7 @@ class Trained:
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
         `workers` threads decode files; default: the number of processors."""
-        alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
-        rest = iter(cast(Iterable[Picture], [pictures] if alone else pictures))
+        rest = iter(as_list(pictures))
         device, pixels = self.proxies.device, data.pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
         threads = data.default_workers() if workers is None else max(1, workers)
@@ -300,16 +312,16 @@ class Trained:
 
     def _bytes(self, picture: Picture) -> NDArray[np.uint8]:
         """One image, resized and cropped, (h, w, channels)."""
-        if not isinstance(picture, (str, os.PathLike, Image.Image)):
-            if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
-                is_array = isinstance(picture, np.ndarray)
-                got = f"{picture.dtype} {picture.shape}" if is_array else type(picture).__name__
-                takes = "paths, Pillow images or numpy uint8 arrays (h, w) or (h, w, 3)"
-                raise ValueError(f"embed takes {takes}, got {got}")
+        if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
             picture = Image.fromarray(picture)
-        # Reduced as the training's cache does it, so that an image has one embedding.
-        side, pixels = self.run.cache_side, data.pixels_named(self.embedder.preprocess)
-        image = data.open_image(picture, side=self.recorded.short_side if side is None else side)
+        elif not _is_image_or_file(picture):
+            got = type(picture).__name__
+            if isinstance(picture, np.ndarray):
+                got = f"{picture.dtype} {picture.shape}"
+            takes = "paths, open files, Pillow images or numpy uint8 arrays (h, w) or (h, w, 3)"
+            raise ValueError(f"embed takes {takes}, got {got}")
+        pixels = data.pixels_named(self.embedder.preprocess)
+        image = data.open_image(picture, side=self.shrink)
         made = self.transform(image if image.mode == pixels.mode else image.convert(pixels.mode))
         return made.reshape(*made.shape[:2], pixels.channels)
 
@@ -405,6 +417,10 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     if not isinstance(about.get("epoch"), int):
         raise TrainingFailed(f"{path} does not name its epoch: restore the original file")
     return tensors, about["epoch"]
+
+
+def _is_image_or_file(item: Any) -> TypeGuard[str | os.PathLike[str] | BinaryIO | Image.Image]:
+    return isinstance(item, (str, os.PathLike, Image.Image)) or hasattr(item, "read")
 
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:

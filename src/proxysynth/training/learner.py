@@ -82,7 +82,8 @@ class Learner:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        data_parallel.average_gradients(self.shared, self.ranks)
+        if self.ranks.world > 1:
+            data_parallel.average_gradients(self.shared, self.ranks)
         self._clip_gradients()
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)

@@ -15,7 +15,6 @@ import torch
 
 from proxysynth.data import Loader
 from proxysynth.data.listing import NOTHING_TESTED
-from proxysynth.distributed.data_parallel import shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
@@ -226,13 +225,16 @@ class Training:
         last = (epoch + 1) in (*run.extended, run.epochs)
         evaluates = last or (epoch + 1) % run.evaluate_every == 0
         self.learner.begin_epoch(epoch)
-        left = self.plan[self.state.batch :]
-        batches = shared_batches(self.ready.train, left, run.seed, epoch, ranks)
+        train, left = self.ready.train, self.plan[self.state.batch :]
+        own = [indices[ranks.part(len(indices))] for indices in left]
+        batches = train.batches(own, run.seed, epoch)
         with uninterrupted(ranks) if ranks.world > 1 else nullcontext():
-            for batch in batches:
+            for indices, batch in zip(left, batches, strict=True):
+                # This rank's images, with the labels of the whole batch.
+                shared = batch._replace(labels=torch.from_numpy(train.listing.labels[indices]))
                 with uninterrupted(ranks):
-                    state, n = self.state, len(batch.labels)
-                    loss = self.learner.step(batch, state.step)
+                    state, n = self.state, len(indices)
+                    loss = self.learner.step(shared, state.step)
                     if not math.isfinite(loss):
                         raise self._not_finite(state.batch + 1)
                     self.state = replace(
@@ -305,7 +307,7 @@ class Training:
         classifies = run.task == "classification" and not untrained
         predict = inference.nearest_class(run.loss, learner.proxies) if classifies else None
         images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
-        ks = run.ks or inference.usual_ks(run.data)
+        ks = inference.reported_ks(run)
         with self.progress.task("testing", images) as tick:
             return inference.measure(
                 net or learner.net,

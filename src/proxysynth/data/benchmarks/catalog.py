@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,12 +13,7 @@ import numpy as np
 from proxysynth.data.folders import existing_folder, files_below, image_files
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
-from proxysynth.values import build
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from proxysynth.values import build, read_toml
 
 
 @dataclass(frozen=True)
@@ -44,9 +37,9 @@ class Benchmark:
     note: str = ""  # a remark for users
 
 
-_TABLES = tomllib.loads((resources.files(__package__) / "catalog.toml").read_text("utf-8"))
 CATALOG: dict[str, Benchmark] = {
-    name: build(Benchmark, {"name": name, **table}, {}) for name, table in _TABLES.items()
+    name: build(Benchmark, {"name": name, **table}, {})
+    for name, table in read_toml(Path(__file__).with_name("catalog.toml")).items()
 }
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib.resources import files
 from itertools import chain, pairwise, product
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -29,11 +28,7 @@ from proxysynth.paper.scale import RETRIEVAL
 from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.regularizers import ProxySynthesis
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from proxysynth.values import read_toml
 
 EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
 
@@ -305,7 +300,7 @@ def _claim(rule: str, given: dict[str, Any] | None = None, **fields: Any) -> Cla
     return Claim(rule=partial(globals()[rule], **(given or {})), **fields)
 
 
-_FILE = tomllib.loads((files(__package__) / "claims.toml").read_text(encoding="utf-8"))
+_FILE = read_toml(Path(__file__).with_name("claims.toml"))
 CLAIMS = tuple(_claim(**entry) for entry in _FILE["claim"])
 DIFFERENCES: tuple[str, ...] = tuple(_FILE["differences"])
 """Where this code does something else than the paper's text."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from proxysynth.data import Listing
 from proxysynth.data.listing import shuffled_names
+from proxysynth.errors import import_optional
 from proxysynth.formatting import count
 from proxysynth.losses.functional import unit
 from proxysynth.paper.artifact import PaperFigure, Table
@@ -131,15 +132,10 @@ Cloud = list[dict[str, Any]]
 
 def project(points: Points) -> Cloud:
     """One t-SNE of all points, so that the seen classes are in the same places in both panels."""
-    try:
-        from sklearn.manifold import TSNE
-    except ImportError as error:
-        raise RuntimeError(
-            "t-SNE needs scikit-learn, which is not installed: pip install 'proxysynth[paper]'"
-        ) from error
+    manifold = import_optional("sklearn.manifold", "paper", "t-SNE")
     x = torch.cat([*points.x.values()]).numpy()
     perplexity = float(min(30, max(2, (len(x) - 1) // 4)))
-    at = TSNE(perplexity=perplexity, random_state=0, n_jobs=1).fit_transform(x)
+    at = manifold.TSNE(perplexity=perplexity, random_state=0, n_jobs=1).fit_transform(x)
     middle = (at.max(axis=0) + at.min(axis=0)) / 2
     at = (at - middle) / np.abs(at - middle).max(axis=0)  # t-SNE has no unit
     rows = [

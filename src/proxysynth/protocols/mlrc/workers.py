@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proxysynth.errors import first_line
+from proxysynth.errors import first_line, import_optional
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -47,10 +47,7 @@ AGAIN = "again"  # attribute of a trial that runs a slot again: the number of th
 
 def import_optuna() -> Any:
     """Optuna without its log messages, or an error that says how to install it."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise ValueError("the search needs Optuna: pip install 'proxysynth[mlrc]'") from error
+    optuna = import_optional("optuna", "mlrc", "the search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
