@@ -8,7 +8,7 @@ from proxysynth import files
 from proxysynth.files import CannotWrite, write_bytes, write_json
 
 
-def test_a_file_is_replaced(tmp_path):
+def test_existing_file_is_replaced(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"a": 1})
     write_json(path, {"a": [1, "é"]})
@@ -18,7 +18,7 @@ def test_a_file_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_fault_leaves_the_old_file(tmp_path, monkeypatch, broken):
+def test_failed_write_keeps_old_file(tmp_path, monkeypatch, broken):
     path = tmp_path / "a.txt"
     write_bytes(path, b"old")
 
@@ -33,7 +33,7 @@ def test_a_fault_leaves_the_old_file(tmp_path, monkeypatch, broken):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_kill_leaves_the_old_file(tmp_path, monkeypatch):
+def test_killed_write_keeps_old_file(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -48,7 +48,7 @@ def test_a_kill_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
-def test_not_a_number_is_not_json(tmp_path):
+def test_nan_is_rejected_in_json(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", float("nan"))
     assert not (tmp_path / "a.json").exists()

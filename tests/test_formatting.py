@@ -16,7 +16,7 @@ from proxysynth.formatting import (
 )
 
 
-def test_measures_stand_in_the_usual_order():
+def test_metrics_are_in_conventional_order():
     keys = ["map@r", "recall@10", "queries", "recall@2", "r_precision", "recall@1", "precision@1"]
     assert metric_keys(dict.fromkeys(keys, 0.5)) == [
         "recall@1", "recall@2", "recall@10", "r_precision", "map@r",
@@ -40,11 +40,11 @@ def test_percent(value, shown):
     ("value", "shown"),
     [(0.012, "+1.2"), (-0.012, "−1.2"), (0.0, "0.0"), (-0.0001, "0.0"), (None, "–")],
 )
-def test_points_have_a_sign_unless_they_are_nothing(value, shown):
+def test_points_are_signed_unless_zero(value, shown):
     assert points(value) == shown
 
 
-def test_words():
+def test_text_formatting():
     assert count(1, "class", "classes") == "1 class"
     assert count(1600, "picture") == "1,600 pictures"
     assert and_join(["a"]) == "a"
@@ -54,7 +54,7 @@ def test_words():
     assert rough == ["3 s", "1 min", "1 h 0 min", "1 h 23 min", "12 days"]
 
 
-def test_captions_stay_different():
+def test_shortened_captions_stay_distinct():
     labels = [
         "short", "a" * 40 + "1", "a" * 40 + "2", "1" + "b" * 40, "2" + "b" * 40,
         "c" * 20 + "x" + "c" * 20, "c" * 20 + "y" + "c" * 20, "d" * 50,

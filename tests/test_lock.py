@@ -16,7 +16,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_one_process_at_a_time(tmp_path):
+def test_lock_excludes_other_processes(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout.readline() == "held\n"
@@ -28,13 +28,13 @@ def test_one_process_at_a_time(tmp_path):
         pass
 
 
-def test_the_lock_is_given_back(tmp_path):
+def test_lock_is_released(tmp_path):
     for _ in range(2):
         with locked(tmp_path), pytest.raises(WrongFolder, match="another process"):
             locked(tmp_path).__enter__()
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
+def test_unwritable_folder_is_reported(tmp_path, monkeypatch):
     import errno
     import os
 

@@ -47,19 +47,19 @@ def resident(**environment: str) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(memory._glibc() is None, reason="another allocator")
-def test_memory_is_kept_until_it_runs_short() -> None:
+def test_freed_memory_is_kept_until_memory_is_low() -> None:
     kept, given_back = resident()
     assert kept > 0.9 * SIZE
     assert given_back < 0.1 * SIZE
 
 
 @pytest.mark.skipif(memory._glibc() is None, reason="another allocator")
-def test_the_users_own_malloc_settings_are_respected() -> None:
+def test_user_malloc_settings_are_respected() -> None:
     kept, _ = resident(MALLOC_TOP_PAD_="131072")
     assert kept < 0.1 * SIZE
 
 
-def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_limit_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxysynth.memory.CONTAINER", tmp_path)
     machine = memory.available_memory()
     (tmp_path / "memory.current").write_text("600\n")
@@ -69,6 +69,6 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert memory.available_memory() == 400
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_c_libraries_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())  # such as musl
     assert memory._glibc() is None

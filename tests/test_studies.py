@@ -51,7 +51,7 @@ def test_every_run_is_planned_once(studies, tmp_path) -> None:
             assert decode(encode(item.run), KINDS) == item.run
 
 
-def test_the_committed_rows_are_those_of_the_planned_runs(studies) -> None:
+def test_committed_rows_match_planned_runs(studies) -> None:
     for name, study in studies.STUDIES.items():
         path = studies.RESULTS / f"study_{name}.csv"
         if name.startswith("glyph") and path.exists():  # the others depend on a folder's path
@@ -61,7 +61,7 @@ def test_the_committed_rows_are_those_of_the_planned_runs(studies) -> None:
             assert {key: row["run"] for key, row in rows.items()}.items() <= made.items(), name
 
 
-def test_a_committed_row_is_not_trained_again(studies, tmp_path) -> None:
+def test_committed_rows_are_not_retrained(studies, tmp_path) -> None:
     planned = [
         studies.Planned(Run(seed=seed), {"loss": "softmax", "seed": seed}) for seed in (0, 1)
     ]
@@ -74,12 +74,12 @@ def test_a_committed_row_is_not_trained_again(studies, tmp_path) -> None:
         ]
 
 
-def test_settings_are_chosen_without_the_unseen_classes(studies) -> None:
+def test_settings_are_tuned_without_unseen_classes(studies) -> None:
     for name in ("glyph_settings", "glyph_scales", "glyph_variants", "glyph_anchor"):
         assert all(item.run.split.fold is not None for item in studies.STUDIES[name]())
 
 
-def test_finished_runs_make_the_table(studies, tmp_path) -> None:
+def test_table_contains_finished_runs(studies, tmp_path) -> None:
     split = Split(train_classes=6, test_classes=5, faces_per_class=8)
     made, waiting = (
         Run(split=split, loss=NormSoftmax(), epochs=2, dim=16, width=0.25, seed=seed)
@@ -99,7 +99,7 @@ def test_finished_runs_make_the_table(studies, tmp_path) -> None:
     assert float(row["best_on_test_recall@1"]) >= float(row["recall@1"]) - 1e-5
 
 
-def test_photographs_need_their_folder(studies) -> None:
+def test_photograph_study_requires_data_folder(studies) -> None:
     with pytest.raises(ValueError, match="give it with --cub"):
         list(studies.STUDIES["cub200"]())
 
@@ -112,7 +112,7 @@ def batch():
     return x.requires_grad_(), y, p.requires_grad_()
 
 
-def test_harder_partners_are_close_and_of_another_class(studies, batch) -> None:
+def test_harder_partners_are_nearest_of_another_class(studies, batch) -> None:
     from variants import HarderPartners
 
     x, y, p = batch
@@ -130,7 +130,7 @@ def test_harder_partners_are_close_and_of_another_class(studies, batch) -> None:
     assert p.grad.isfinite().all()
 
 
-def test_parents_apart_are_left_out_of_the_sums(studies, batch) -> None:
+def test_parents_apart_excludes_parents_from_sums(studies, batch) -> None:
     from variants import ParentsApart
 
     x, y, p = batch
@@ -166,7 +166,7 @@ def mixed(vectors, shares):
     return made / made.norm()
 
 
-def test_k_parents_are_mixed_with_their_own_shares(studies, batch) -> None:
+def test_k_parents_are_mixed_by_weight(studies, batch) -> None:
     from variants import KParents, draw_parents
 
     x, y, p = batch
@@ -187,7 +187,7 @@ def test_k_parents_are_mixed_with_their_own_shares(studies, batch) -> None:
     assert loss(x, y, p, torch.Generator().manual_seed(0)).isfinite()
 
 
-def test_two_of_k_parents_are_proxy_synthesis(studies, batch) -> None:
+def test_two_parents_match_proxy_synthesis(studies, batch) -> None:
     from variants import KParents
 
     x, y, p = batch
@@ -200,7 +200,7 @@ def test_two_of_k_parents_are_proxy_synthesis(studies, batch) -> None:
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-def test_the_mu_ramp_ends_at_proxy_synthesis(studies, batch) -> None:
+def test_mu_ramp_ends_at_proxy_synthesis(studies, batch) -> None:
     from variants import MuRamp
 
     x, y, p = batch
@@ -214,7 +214,7 @@ def test_the_mu_ramp_ends_at_proxy_synthesis(studies, batch) -> None:
 
 
 @pytest.mark.parametrize("how", ["weight", "margin", "apart"])
-def test_soft_pairs_repel_by_what_they_do_not_share(studies, batch, how) -> None:
+def test_soft_pairs_repel_by_unshared_weight(studies, batch, how) -> None:
     from variants import SoftPairs
 
     x, y, p = batch

@@ -35,14 +35,14 @@ class Sample:
 
 
 @pytest.mark.parametrize("name", ps.LOSSES)
-def test_every_loss_survives_json(name: str) -> None:
+def test_every_loss_json_round_trip(name: str) -> None:
     for value in (ps.LOSSES[name](), ps.ProxySynthesis(ps.LOSSES[name](), mu=2.0)):
         again = decode(json.loads(json.dumps(encode(value))), KINDS)
         assert again == value
         assert digest(again) == digest(value)
 
 
-def test_a_hash_depends_on_every_field() -> None:
+def test_hash_depends_on_every_field() -> None:
     values = [ps.NormSoftmax(), ps.NormSoftmax(24.0), ps.CosFace(), ps.ProxySynthesis(ps.CosFace())]
     assert len({digest(value) for value in values}) == 4
     assert digest(ps.NormSoftmax()) == digest(ps.NormSoftmax(23.0))
@@ -69,7 +69,7 @@ def test_a_hash_depends_on_every_field() -> None:
         ("flag", True, True),
     ],
 )
-def test_a_field_from_text_or_from_a_file(name: str, value: object, expected: object) -> None:
+def test_field_is_parsed_from_text_or_file(name: str, value: object, expected: object) -> None:
     assert parse_field(Sample, name, value, KINDS) == expected
 
 
@@ -86,14 +86,14 @@ def test_a_field_from_text_or_from_a_file(name: str, value: object, expected: ob
         ("flag", "yes", "flag must be true or false"),
     ],
 )
-def test_a_wrong_value_is_refused_in_one_line(name: str, value: object, expected: str) -> None:
+def test_invalid_value_is_rejected_in_one_line(name: str, value: object, expected: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_field(Sample, name, value, KINDS)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_the_first_name_that_begins_like_it_is_suggested() -> None:
+def test_first_name_with_same_prefix_is_suggested() -> None:
     assert suggestion("lite", ["lite2", "lite0", "heavy"]) == "did you mean 'lite0'? "
     assert suggestion("lihte2", ["lite2", "lite0"]) == "did you mean 'lite2'? "
     assert suggestion("x", ["xyz"]) == ""
@@ -106,7 +106,7 @@ def test_settings() -> None:
             parse_settings([wrong])
 
 
-def test_only_known_kinds_are_made() -> None:
+def test_unknown_kinds_are_rejected() -> None:
     with pytest.raises(ValueError, match="unknown kind of value 'System'"):
         decode({"kind": "System", "command": "x"}, KINDS)
     with pytest.raises(ValueError, match="'sclae'.*'scale'"):
@@ -115,7 +115,7 @@ def test_only_known_kinds_are_made() -> None:
         encode(Sample(name=object()))  # type: ignore[arg-type]
 
 
-def test_a_new_field_at_its_default_leaves_the_hash():
+def test_new_field_at_default_keeps_hash():
     @dataclass(frozen=True)
     class Before:
         a: int = 1

@@ -41,7 +41,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_imports_go_one_way() -> None:
+def test_imports_go_in_one_direction() -> None:
     wrong = []
     for path in ROOT.rglob("*.py"):
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
@@ -51,7 +51,7 @@ def test_imports_go_one_way() -> None:
     assert wrong == []
 
 
-def test_retrieval_knows_nothing_of_pictures_or_networks() -> None:
+def test_retrieval_does_not_import_images_or_networks() -> None:
     for path in (ROOT / "retrieval").rglob("*.py"):
         assert imported(path) <= {"retrieval", "values", "interfaces", "errors"}, path
 
@@ -75,6 +75,6 @@ def test_importing_the_package_is_light() -> None:
     assert out.stdout.strip() == "[]"
 
 
-def test_there_are_no_grab_bags() -> None:
+def test_no_utils_modules() -> None:
     grab_bags = {"utils.py", "common.py", "base.py", "helpers.py"}
     assert not grab_bags & {path.name for path in ROOT.rglob("*.py")}

@@ -160,14 +160,14 @@ def attack(port: int, seeds: range) -> dict[int, int]:
     return statuses
 
 
-def test_no_request_breaks_the_service_or_leads_out(port) -> None:
+def test_fuzzed_requests_do_not_crash_or_leak_files(port) -> None:
     statuses = attack(port, range(400))
     assert statuses.get(200, 0) > 5
     assert sum(statuses.values()) - statuses.get(200, 0) > 200
 
 
 @pytest.mark.slow
-def test_many_requests(port, record_property) -> None:
+def test_many_fuzzed_requests_do_not_crash_or_leak_files(port, record_property) -> None:
     record_property("statuses", attack(port, range(10_000, 20_000)))
 
 
@@ -182,7 +182,7 @@ def upload(port: int, picture: bytes) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads memory from /proc")
-def test_memory_after_an_attack(shop, tmp_path, record_property) -> None:
+def test_memory_is_bounded_after_attack(shop, tmp_path, record_property) -> None:
     """Requests, broken uploads and the largest that are decoded, eight at a time."""
     command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
     log = tmp_path / "log"

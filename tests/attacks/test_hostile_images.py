@@ -63,17 +63,17 @@ def attack(kind: str, seeds: range) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mutated_images(kind) -> None:
+def test_mutated_images_are_decoded_or_rejected(kind) -> None:
     attack(kind, range(30))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_mutated_images(kind, record_property) -> None:
+def test_many_mutated_images_are_decoded_or_rejected(kind, record_property) -> None:
     record_property("counts", attack(kind, range(1000, 2000)))
 
 
-def test_broken_images_by_path_and_by_bytes(tmp_path) -> None:
+def test_broken_images_are_rejected_by_path_and_bytes(tmp_path) -> None:
     for number, (name, data) in enumerate(corpus().items()):
         path = tmp_path / f"{number}.png"
         path.write_bytes(data)
@@ -83,7 +83,7 @@ def test_broken_images_by_path_and_by_bytes(tmp_path) -> None:
             assert path.name in str(caught.value)
 
 
-def test_a_folder_of_broken_images_is_indexed_without_them(shop, tmp_path) -> None:
+def test_broken_images_are_skipped_in_index(shop, tmp_path) -> None:
     """Whatever can be decoded is in the index, the rest is listed with a reason."""
     photos, names = tmp_path / "photos" / "class", {}
     photos.mkdir(parents=True)
@@ -106,7 +106,7 @@ def test_a_folder_of_broken_images_is_indexed_without_them(shop, tmp_path) -> No
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
-def test_memory_of_indexing_the_largest_images_is_bounded(shop, tmp_path, record_property) -> None:
+def test_indexing_memory_is_bounded_for_largest_images(shop, tmp_path, record_property) -> None:
     """Eight bytes per pixel of one image and what Python and torch need, for several images."""
     photos, turned = tmp_path / "photos" / "class", Image.Exif()
     photos.mkdir(parents=True)

@@ -91,14 +91,14 @@ def train_under_kills(shop: Path, folder: Path, kills: int, seed: int) -> int:
     return killed
 
 
-def test_a_scheduler_that_always_resumes(shop, tmp_path) -> None:
+def test_training_survives_scheduler_kills(shop, tmp_path) -> None:
     """Also where the kill came before run.json was written."""
     assert train_under_kills(shop, tmp_path, kills=2, seed=0) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_scheduler_that_kills_often(shop, tmp_path, seed, record_property) -> None:
+def test_training_survives_frequent_scheduler_kills(shop, tmp_path, seed, record_property) -> None:
     record_property("kills", train_under_kills(shop, tmp_path, kills=20, seed=seed))
 
 
@@ -141,7 +141,7 @@ print(json.dumps(ends))
 """
 
 
-def test_signals_leave_a_last_checkpoint(shop, tmp_path) -> None:
+def test_signals_save_a_final_checkpoint(shop, tmp_path) -> None:
     """One message for all, an exit status that names the signal, and nothing is lost."""
     words = ["train", str(shop / "photos"), "--epochs", "2", "--backbone", "conv4", "--json"]
     for setting in ("width=0.25", "dim=8", "image_size=32", "batch_size=4", "pretrained=false"):
@@ -161,7 +161,7 @@ def test_signals_leave_a_last_checkpoint(shop, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "embeddings.safetensors", "metrics.jsonl"])
-def test_a_finished_run_with_a_damaged_file_is_repaired(shop, tmp_path, name) -> None:
+def test_damaged_file_of_finished_run_is_repaired(shop, tmp_path, name) -> None:
     folder = Path(shutil.copytree(shop / "run", tmp_path / "run"))
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: len(whole) // 2])

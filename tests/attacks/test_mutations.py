@@ -225,13 +225,13 @@ def attack(name: str, shop: Path, base: Path, seeds: range) -> dict[str, int]:
 
 @pytest.mark.filterwarnings("ignore:.*is damaged.*")
 @pytest.mark.parametrize("name", CASES)
-def test_damage_is_noticed(name, shop, tmp_path) -> None:
+def test_damaged_files_are_detected(name, shop, tmp_path) -> None:
     attack(name, shop, tmp_path, range(len(MUTATIONS)))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is damaged.*")
 @pytest.mark.parametrize("name", CASES)
-def test_much_damage_is_noticed(name, shop, tmp_path, record_property) -> None:
+def test_many_damaged_files_are_detected(name, shop, tmp_path, record_property) -> None:
     counts = attack(name, shop, tmp_path, range(100, 148))
     record_property("counts", counts)

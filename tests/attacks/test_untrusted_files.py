@@ -148,7 +148,7 @@ def attack(name: str, folder: Path, count: int | None) -> tuple[int, int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory as Linux does")
 @pytest.mark.usefixtures("limited_memory")
 @pytest.mark.parametrize("name", CASES)
-def test_hostile_values(name, shop, tmp_path) -> None:
+def test_hostile_values_are_handled(name, shop, tmp_path) -> None:
     _, refused = attack(name, copied(shop, tmp_path), count=60)
     assert refused > 5
 
@@ -157,14 +157,14 @@ def test_hostile_values(name, shop, tmp_path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory as Linux does")
 @pytest.mark.usefixtures("limited_memory")
 @pytest.mark.parametrize("name", CASES)
-def test_every_hostile_value(name, shop, tmp_path, record_property) -> None:
+def test_all_hostile_values_are_handled(name, shop, tmp_path, record_property) -> None:
     record_property("counts", attack(name, copied(shop, tmp_path), count=None))
 
 
 @pytest.mark.parametrize(
     "backbone", ["os:abort", "timm:hf-hub:a/b", "timm:local-dir:/tmp", ":", "a:"]
 )
-def test_names_of_code_and_addresses_are_refused(backbone) -> None:
+def test_untrusted_backbone_names_are_rejected(backbone) -> None:
     with pytest.raises(ValueError, match="--trust"):
         require_trust(backbone, "run.json", False)
     require_trust(backbone, "run.json", True)
@@ -186,7 +186,7 @@ class Bomb:
 @pytest.mark.parametrize(
     "pattern", ["run/model.safetensors", "run/checkpoint/*/tensors.*", "*.index"]
 )
-def test_pickles_under_any_name_do_not_run(shop, tmp_path, how, pattern) -> None:
+def test_pickles_are_never_executed(shop, tmp_path, how, pattern) -> None:
     folder, trap = copied(shop, tmp_path), tmp_path / "trap"
     (file,) = folder.glob(pattern)
     if how == "torch":
@@ -206,7 +206,7 @@ def test_pickles_under_any_name_do_not_run(shop, tmp_path, how, pattern) -> None
     assert not trap.exists()
 
 
-def test_texts_of_files_reach_neither_terminal_nor_page(shop, tmp_path, capsys) -> None:
+def test_untrusted_text_is_escaped_in_terminal_and_page(shop, tmp_path, capsys) -> None:
     """Names of classes, data and labels, notes, machine: everything that a file can say."""
     folder, evil = copied(shop, tmp_path), f"{ESCAPE}{SCRIPT}"
     shutil.rmtree(folder / "other")

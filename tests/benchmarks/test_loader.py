@@ -4,7 +4,7 @@ from benchmarks import loader as bench
 from proxysynth.data import PIXELS, Loader, RandomResizedCrop, in_order
 
 
-def test_both_sides_make_the_same_pictures(tmp_path):
+def test_both_sides_produce_the_same_images(tmp_path):
     listing = bench.photographs(tmp_path / "photographs", 4)
     crop, plan = RandomResizedCrop(bench.SIZE), in_order(4, 2)
     ours = bench.numbers(Loader(listing, crop, PIXELS["imagenet"]).batches(plan, epoch=1))

@@ -8,7 +8,7 @@ from benchmarks import memory
 from benchmarks.step import D
 
 
-def test_blocked_takes_little_beyond_the_gradient_of_the_proxies() -> None:
+def test_blocked_memory_is_close_to_the_gradient_alone() -> None:
     c = 60_000
     gradient = 4 * c * D / 2**20
     taken = memory._alone("blocked", c)
@@ -17,7 +17,7 @@ def test_blocked_takes_little_beyond_the_gradient_of_the_proxies() -> None:
     assert 2 * 4 * 128 * c / 2**20 > memory.FLAT
 
 
-def test_the_bench_shows_all_paths() -> None:
+def test_all_paths_are_measured() -> None:
     assert {"plain", "reference", "fused", "blocked"} <= set(memory.METHODS)
 
 

@@ -51,7 +51,7 @@ def test_memory_is_far_below_the_whole_matrix() -> None:
     assert row["recall@8"] > 0.1
 
 
-def test_a_missing_peer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ValueError, match="faiss.*pip install"):
         bench.compare(50, 4, 5, repeats=1)

@@ -33,7 +33,7 @@ class Sometimes(BaseHTTPRequestHandler):
         pass
 
 
-def test_what_is_lost_or_wrong_is_counted() -> None:
+def test_lost_and_wrong_answers_are_counted() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Sometimes)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     asked = [Request("/", b"x", {}, lambda answer: bool(answer["hits"]))]
@@ -49,7 +49,7 @@ def test_what_is_lost_or_wrong_is_counted() -> None:
     assert 0 < load.percentile(50) <= load.percentile(99)
 
 
-def test_a_service_that_is_gone_loses_every_request() -> None:
+def test_stopped_service_loses_every_request() -> None:
     asked = [Request("/", b"x", {}, lambda answer: True)]
     load = drive(9, asked, clients=2, seconds=0.05)
     assert load.answered == 0

@@ -12,7 +12,7 @@ from proxysynth.training import Run
 from proxysynth.training.prepare import make_network
 
 
-def test_both_losses_are_one():
+def test_both_losses_are_equal():
     draw = torch.Generator().manual_seed(0)
     x, p = torch.randn(8, 5, generator=draw), torch.randn(6, 5, generator=draw)
     y, i = torch.arange(8) % 6, torch.arange(8)
@@ -21,14 +21,14 @@ def test_both_losses_are_one():
     torch.testing.assert_close(training.authors(x, y, p, 0.3), expected)
 
 
-def test_both_networks_are_one():
+def test_both_networks_are_equal():
     pictures = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     ours, theirs = (make_network(Run(), None).eval() for _ in range(2))
     theirs = training.textbook(theirs)
     torch.testing.assert_close(theirs(pictures), ours(pictures), rtol=1e-4, atol=1e-5)
 
 
-def test_both_see_the_same_pictures():
+def test_both_sides_use_the_same_images():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32)).astype(np.uint8)
     listing = Listing(tuple("abcd"), np.arange(4) % 2, ("a", "b"), pixels=pixels)
     theirs = training.Pictures(listing, None, PIXELS["grey"])

@@ -64,7 +64,7 @@ def test_a_process_that_ends_is_named() -> None:
         turns.seconds(1, threads=1, rounds=1, steps=1)
 
 
-def test_every_life_has_new_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = tmp_path / "notes"
     monkeypatch.setenv("NOTES", str(notes))
     found = seconds_over_lives(lambda: Turns(noting, ("a",)), 2, 1, 1, rounds=1, steps=1)

@@ -19,14 +19,14 @@ from proxysynth.cli.bench import find_benchmarks
 from proxysynth.cli.parser import parser
 
 
-def test_version_and_module() -> None:
+def test_python_m_prints_the_version() -> None:
     out = subprocess.run(
         [sys.executable, "-m", "proxysynth", "--version"], capture_output=True, text=True
     )
     assert out.stdout.strip() == f"proxysynth {proxysynth.__version__}"
 
 
-def test_every_option_has_help_and_says_its_default(capsys) -> None:
+def test_every_option_has_help_and_a_default(capsys) -> None:
     _, top, _ = run(capsys, "--help")
     commands = re.findall(r"^    (\w+) ", top, re.M)
     assert {"train", "eval", "search", "bench"} <= set(commands)
@@ -41,7 +41,7 @@ def test_every_option_has_help_and_says_its_default(capsys) -> None:
                 assert re.search("default:|required", about), f"{command}: {flags}"
 
 
-def test_bench_as_tables_json_and_csv(capsys, tmp_path, monkeypatch) -> None:
+def test_bench_prints_tables_and_json_and_writes_csv(capsys, tmp_path, monkeypatch) -> None:
     rows = [
         {"bench": "step", "table": "step", "method": "plain", "ms": 1.5, "reached": None},
         {"bench": "step", "table": "memory kept", "method": "plain", "ms": 1.0, "reached": True},
@@ -60,7 +60,7 @@ def test_bench_as_tables_json_and_csv(capsys, tmp_path, monkeypatch) -> None:
     assert "step: memory kept" in out
 
 
-def test_bench_without_a_checkout_says_so(capsys, tmp_path, monkeypatch) -> None:
+def test_bench_requires_a_checkout(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("proxysynth.__file__", str(tmp_path / "lib/python/proxysynth/__init__.py"))
     code, out, err = run(capsys, "bench", "step")
@@ -82,12 +82,12 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_train_leaves_what_the_contract_names(trained) -> None:
+def test_train_writes_the_documented_files(trained) -> None:
     names = {path.name for path in (trained / "0").iterdir()}
     assert {"run.json", "metrics.jsonl", "checkpoint", "result.json", "report.html"} <= names
 
 
-def test_a_finished_run_prints_its_result_again(trained, capsys) -> None:
+def test_finished_run_prints_its_result_again(trained, capsys) -> None:
     code, out, err = run(
         capsys, "train", "--epochs", "1", "--out", str(trained / "0"), *SMALL, "--json"
     )
@@ -103,7 +103,7 @@ def test_a_finished_run_prints_its_result_again(trained, capsys) -> None:
     assert json.loads(out)["metrics"] == printed["metrics"]
 
 
-def test_another_run_is_refused(trained, capsys) -> None:
+def test_different_run_is_rejected(trained, capsys) -> None:
     code, out, err = run(capsys, "train", "--epochs", "2", "--out", str(trained / "0"), *SMALL)
     assert code == 2
     assert f"--resume --out {trained / '0'} --epochs 2" in err
@@ -111,7 +111,7 @@ def test_another_run_is_refused(trained, capsys) -> None:
     assert out == ""
 
 
-def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
+def test_eval_reproduces_the_metrics_of_the_run(trained, capsys) -> None:
     code, out, _ = run(capsys, "eval", str(trained / "0"), "--json")
     assert code == 0
     printed = json.loads(out)
@@ -123,7 +123,7 @@ def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
     assert "NMI" in out
 
 
-def test_what_is_piped_is_never_wrapped(trained, capsys, tmp_path, monkeypatch) -> None:
+def test_piped_output_is_not_wrapped(trained, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     long = tmp_path / ("a folder of a long name" * 5)
     shutil.copytree(trained / "0", long)
@@ -132,7 +132,7 @@ def test_what_is_piped_is_never_wrapped(trained, capsys, tmp_path, monkeypatch) 
     assert long.name in out
 
 
-def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
+def test_compare_prints_and_writes_a_page(trained, capsys, tmp_path) -> None:
     runs = [str(trained / "0"), str(trained / "1")]
     code, out, _ = run(capsys, "compare", *runs, "-o", str(tmp_path / "page.html"))
     assert code == 0
@@ -169,7 +169,7 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
         (["compare", "no/such/run", "nor/this"], "no/such/run"),
     ],
 )
-def test_a_usage_error_is_one_line_and_exits_with_2(
+def test_usage_error_is_one_line_and_exits_with_2(
     capsys, argv, expected, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -192,7 +192,7 @@ def test_a_usage_error_is_one_line_and_exits_with_2(
         (["export", "a", "--to", "onnx", "-o", "~/x"], "out"),
     ],
 )
-def test_a_tilde_is_the_home_folder(argv, name, tmp_path, monkeypatch) -> None:
+def test_tilde_is_expanded(argv, name, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert getattr(parser().parse_args(argv), name) == tmp_path / "x"
@@ -213,7 +213,7 @@ def test_data_list_and_check(capsys, tmp_path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_result_that_cannot_be_written_is_one_line() -> None:
+def test_full_stdout_is_a_one_line_error() -> None:
     command = [sys.executable, "-m", "proxysynth", "data", "list", "--json"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -223,7 +223,7 @@ def test_a_result_that_cannot_be_written_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("argv", ["data list", "paper --list", "data list --json"])
-def test_a_reader_that_is_gone_is_no_failure(argv) -> None:
+def test_closed_pipe_is_not_an_error(argv) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "proxysynth", *argv.split()]
@@ -233,7 +233,7 @@ def test_a_reader_that_is_gone_is_no_failure(argv) -> None:
 
 
 @pytest.mark.parametrize("argv", [["train", "--epochs", "0"], ["--traceback", "trian"]])
-def test_a_traceback_on_request(capsys, argv) -> None:
+def test_traceback_is_shown_on_request(capsys, argv) -> None:
     code, _, err = run(capsys, *argv)
     assert code == 2
     assert ("Traceback" in err) == ("--traceback" in argv)
@@ -242,7 +242,7 @@ def test_a_traceback_on_request(capsys, argv) -> None:
     assert "Traceback" in err
 
 
-def test_too_little_memory_is_one_line(capsys, monkeypatch) -> None:
+def test_out_of_memory_is_a_one_line_error(capsys, monkeypatch) -> None:
     def full(args: object) -> None:
         raise MemoryError
 

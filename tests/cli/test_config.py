@@ -30,7 +30,7 @@ def run_of(*argv: str) -> Run:
         run_from_options(loss="softmax", regularizer="virtual_softmax", settings=["split.seed=3"]),
     ],
 )
-def test_what_show_config_prints_is_a_config(run: Run, tmp_path: Path) -> None:
+def test_toml_config_round_trip(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(to_toml(run))
     assert run_of("--config", str(tmp_path / "run.toml")) == run
 
@@ -49,13 +49,13 @@ def test_what_show_config_prints_is_a_config(run: Run, tmp_path: Path) -> None:
     ],
     ids=lambda run: run.identity,
 )
-def test_the_run_json_of_any_run_is_its_config(run: Run, tmp_path: Path, monkeypatch) -> None:
+def test_run_json_config_round_trip(run: Run, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("proxysynth.cli.train.check_exists", lambda data: None)
     (tmp_path / "run.json").write_text(json.dumps({"format": 1, "run": encode(run)}))
     assert run_of("--config", str(tmp_path / "run.json")) == run
 
 
-def test_a_run_json_is_a_config(tmp_path: Path) -> None:
+def test_run_json_config_can_be_overridden(tmp_path: Path) -> None:
     run = Run(loss=ps.ProxySynthesis(ps.CosFace(), mu=2.0), epochs=7)
     file = tmp_path / "run.json"
     file.write_text(json.dumps({"format": 1, "run": encode(run)}))
@@ -64,12 +64,12 @@ def test_a_run_json_is_a_config(tmp_path: Path) -> None:
     assert changed == Run(loss=ps.ProxySynthesis(ps.CosFace()), epochs=3)
 
 
-def test_the_loss_and_the_data_may_be_set_too() -> None:
+def test_loss_and_regularizer_can_be_set() -> None:
     given = run_of("--set", "loss=arcface", "--set", "loss.m2=0.2", "--set", "regularizer=none")
     assert given == Run(loss=ps.ArcFace(m2=0.2))
 
 
-def test_options_take_precedence(tmp_path: Path) -> None:
+def test_options_override_the_config(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('regularizer = "none"\nepochs = 5\n[loss]\nname = "cosface"\nm3 = 0.3\n')
     assert run_of("--config", str(file)) == Run(loss=ps.CosFace(m3=0.3), epochs=5)
@@ -88,7 +88,7 @@ def test_options_take_precedence(tmp_path: Path) -> None:
         ("epochs = 1.5", "epochs must be an integer"),
     ],
 )
-def test_a_wrong_file_is_a_usage_error(text: str, expected: str, tmp_path: Path, capsys) -> None:
+def test_invalid_config_is_a_usage_error(text: str, expected: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "run.toml").write_text(text)
     with pytest.raises(SystemExit) as ended:
         main(["train", "--config", str(tmp_path / "run.toml")])
@@ -105,7 +105,7 @@ def test_show_config_as_json_and_as_toml(capsys) -> None:
 
 
 @pytest.mark.parametrize("kind", [Run, Split])
-def test_every_field_has_its_own_line_of_help(kind: type) -> None:
+def test_every_field_has_unique_help(kind: type) -> None:
     about = field_help(kind)
     assert set(kind.__dataclass_fields__) <= set(about)
     assert len(set(about.values())) == len(about)
@@ -114,7 +114,7 @@ def test_every_field_has_its_own_line_of_help(kind: type) -> None:
 @pytest.mark.parametrize(
     "kind", [Run, Split, *ps.LOSSES.values(), *filter(None, ps.REGULARIZERS.values())]
 )
-def test_the_help_lists_all_choices(kind: type) -> None:
+def test_help_lists_all_choices(kind: type) -> None:
     about = field_help(kind)
     for name, hint in typing.get_type_hints(kind).items():
         for option in (hint, *typing.get_args(hint)):

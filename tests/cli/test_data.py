@@ -4,7 +4,7 @@ from benchmark_imitations import cub200
 from cli.running import run
 
 
-def test_every_address_stands_whole_in_a_narrow_terminal(capsys, monkeypatch):
+def test_urls_are_not_cut_in_a_narrow_terminal(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     _, out, _ = run(capsys, "data", "list", "--json")
     addresses = [row["published"] for row in json.loads(out)["benchmarks"]]
@@ -12,7 +12,7 @@ def test_every_address_stands_whole_in_a_narrow_terminal(capsys, monkeypatch):
     assert [address for address in addresses if address not in out] == []
 
 
-def test_a_refused_copy_is_reported_as_json_too(capsys, tmp_path, monkeypatch):
+def test_incomplete_copy_is_reported_as_json(capsys, tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images/003.Crow/2.jpg").unlink()
     code, out, err = run(capsys, "data", "check", "cub200", str(root), "--json")
@@ -23,7 +23,7 @@ def test_a_refused_copy_is_reported_as_json_too(capsys, tmp_path, monkeypatch):
     assert "--allow-incomplete" in err
 
 
-def test_prepare_names_its_own_option_for_bad_pictures(capsys, tmp_path, monkeypatch):
+def test_prepare_suggests_its_own_option_for_unreadable_images(capsys, tmp_path, monkeypatch):
     root = cub200(tmp_path / "birds", monkeypatch)
     (root / "images/003.Crow/2.jpg").write_text("<!DOCTYPE html><html>")
     code, _, err = run(capsys, "data", "prepare", "cub200", str(root), "--side", "20")

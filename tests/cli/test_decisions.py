@@ -42,7 +42,7 @@ def shop(tmp_path_factory):
     return base
 
 
-def test_a_search_for_the_same_class_uses_the_threshold_of_the_run(shop, capsys):
+def test_same_class_search_uses_the_run_threshold(shop, capsys):
     query, file = shop / "photos/class1/0.png", shop / "shop.index"
     least = load(shop / "run").calibration.threshold("f1")
     found = result(capsys, "search", file, query, "-k", 39)
@@ -66,14 +66,14 @@ def test_a_search_for_the_same_class_uses_the_threshold_of_the_run(shop, capsys)
         ("--rerank", "database:k=0"),
     ],
 )
-def test_what_a_search_refuses(shop, capsys, words):
+def test_invalid_search_options_are_rejected(shop, capsys, words):
     code, _, err = run(capsys, "search", shop / "shop.index", shop / "photos/class1/0.png", *words)
     assert code == 2
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("method", ["query_expansion", "database", "k_reciprocal:k1=5,k2=2"])
-def test_a_search_with_re_ranking(shop, capsys, method):
+def test_search_with_reranking(shop, capsys, method):
     file, query = shop / "shop.index", shop / "photos/class1/0.png"
     found = result(capsys, "search", file, query, "--rerank", method)
     index = Index.open(file)
@@ -84,7 +84,7 @@ def test_a_search_with_re_ranking(shop, capsys, method):
     assert index.find(query) not in [hit["number"] for hit in found["hits"]]
 
 
-def test_predict_by_proxies_and_by_an_index(shop, tmp_path, capsys):
+def test_predict_by_proxies_and_by_index(shop, tmp_path, capsys):
     (tmp_path / "bad.jpg").write_text("text")
     shutil.copy(shop / "photos/class2/1.png", tmp_path / "good.png")
     made = result(capsys, "predict", shop / "run", tmp_path, shop / "photos/class2/0.png")
@@ -110,14 +110,14 @@ def test_predict_by_proxies_and_by_an_index(shop, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [("nowhere.jpg",), ("photos", "-k", "3"),
                                    ("photos", "--threshold", "far=7")])  # fmt: skip
-def test_what_predict_refuses(shop, capsys, monkeypatch, words):
+def test_invalid_predict_options_are_rejected(shop, capsys, monkeypatch, words):
     monkeypatch.chdir(shop)
     code, _, err = run(capsys, "predict", "run", *words)
     assert code == 2, err
     assert len(err.strip().splitlines()) == 1
 
 
-def test_duplicates_are_groups(shop, tmp_path, capsys):
+def test_duplicates_are_grouped(shop, tmp_path, capsys):
     photos = pictures(tmp_path / "photos", classes=3)
     copy = Image.open(photos / "class1" / "2.png")
     copy.save(photos / "class0" / "copy.png")
@@ -164,12 +164,12 @@ def test_every_image_is_in_one_cluster(shop, tmp_path, capsys, words):
     assert "cluster 0" not in out
 
 
-def test_wrong_clusters(shop, capsys):
+def test_invalid_cluster_options_are_rejected(shop, capsys):
     for words in (("-k", "400"), ("--method", "hdbscan", "-k", "3"), ("--min-size", "x")):
         assert run(capsys, "cluster", shop / "shop.index", *words)[0] == 2
 
 
-def test_labeled_queries_against_an_index(shop, tmp_path, capsys):
+def test_eval_of_labeled_queries_against_an_index(shop, tmp_path, capsys):
     file = shop / "shop.index"
     others = pictures(tmp_path / "queries", classes=3, each=8)
     (others / "class2").rename(others / "new")
@@ -193,7 +193,7 @@ def test_labeled_queries_against_an_index(shop, tmp_path, capsys):
     assert "classes seen in training" in within["warnings"][1]
 
 
-def test_what_evaluation_of_an_index_refuses(shop, tmp_path, capsys):
+def test_invalid_index_evaluations_are_rejected(shop, tmp_path, capsys):
     assert run(capsys, "eval", shop / "shop.index")[0] == 2
     assert run(capsys, "eval", shop / "shop.index", shop / "photos", "--nmi")[0] == 2
     bad = pictures(tmp_path / "queries", classes=2)
@@ -202,7 +202,7 @@ def test_what_evaluation_of_an_index_refuses(shop, tmp_path, capsys):
     assert run(capsys, "eval", shop / "shop.index", bad, "--skip-bad")[0] == 0
 
 
-def test_a_run_is_evaluated_with_re_ranking(shop, capsys):
+def test_eval_of_a_run_with_reranking(shop, capsys):
     plain = result(capsys, "eval", shop / "run")
     same = result(capsys, "eval", shop / "run", "--rerank", "k_reciprocal:weight=1")
     assert same["metrics"] == pytest.approx(plain["metrics"])

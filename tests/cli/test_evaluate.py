@@ -72,7 +72,7 @@ def test_embedding_deformation_on_train_and_test_classes(places, capsys) -> None
     assert "Train" in out
 
 
-def test_other_data_has_test_classes_only(places, capsys) -> None:
+def test_other_data_has_only_test_classes(places, capsys) -> None:
     words = ("eval", places / "photos", places / "set", "--protocol", "embedding_deformation")
     code, out, _ = run(capsys, *words, "--json")
     assert code == 0
@@ -80,7 +80,7 @@ def test_other_data_has_test_classes_only(places, capsys) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["conventional", "deformation"])
-def test_a_bad_picture_is_named_or_left_out(places, capsys, protocol) -> None:
+def test_unreadable_image_is_reported_or_skipped(places, capsys, protocol) -> None:
     words = ("eval", places / "photos", places / "other", "--protocol", protocol, "--json")
     code, out, err = run(capsys, *words)
     assert code == 1
@@ -95,7 +95,7 @@ def test_a_bad_picture_is_named_or_left_out(places, capsys, protocol) -> None:
     assert "broken.png" in err
 
 
-def test_a_picture_of_the_run_that_went_bad_may_be_left_out(places, capsys, tmp_path) -> None:
+def test_damaged_test_image_of_a_run_can_be_skipped(places, capsys, tmp_path) -> None:
     root = pictures(tmp_path / "set", classes=6, each=4)
     made = Run(data=str(root), epochs=1, dim=4, width=0.25, batch_size=4, image_size=32)
     train(made, tmp_path / "run")
@@ -125,7 +125,7 @@ def test_a_picture_of_the_run_that_went_bad_may_be_left_out(places, capsys, tmp_
         (["no/such/data"], "no/such/data"),
     ],
 )
-def test_usage_errors(places, capsys, words, expected, tmp_path, monkeypatch) -> None:
+def test_usage_errors_are_one_line(places, capsys, words, expected, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, "eval", places / "glyphs", *words)
     assert code == 2
@@ -135,7 +135,7 @@ def test_usage_errors(places, capsys, words, expected, tmp_path, monkeypatch) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_classes_of_too_few_pictures_to_mix(places, capsys, tmp_path) -> None:
+def test_classes_with_too_few_images_to_mix_are_rejected(places, capsys, tmp_path) -> None:
     few = pictures(tmp_path / "few", classes=4, each=2)
     words = ("eval", places / "photos", few, "--protocol", "embedding_deformation")
     code, _, err = run(capsys, *words)
@@ -153,7 +153,7 @@ def test_classes_of_too_few_pictures_to_mix(places, capsys, tmp_path) -> None:
         ["--regularizer", "manifold_mixup", "--set", "regularizer.stages=0,4"],
     ],
 )  # fmt: skip
-def test_the_other_regularizers_train_and_report(words, capsys, tmp_path) -> None:
+def test_other_regularizers_train_and_write_a_report(words, capsys, tmp_path) -> None:
     small = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]
     out = tmp_path / "run"
     code, printed, _ = run(capsys, "train", "--epochs", "1", "--out", out, "--json", *words, *small)
@@ -169,7 +169,7 @@ def test_the_other_regularizers_train_and_report(words, capsys, tmp_path) -> Non
     )
 
 
-def test_every_picture_of_a_plain_folder_or_table_is_tested(places, capsys, tmp_path) -> None:
+def test_folder_and_table_of_the_same_images_give_equal_metrics(places, capsys, tmp_path) -> None:
     root = pictures(tmp_path / "three", classes=3, each=4)
     code, out, _ = run(capsys, "eval", places / "photos", root, "--json")
     assert code == 0
@@ -182,7 +182,7 @@ def test_every_picture_of_a_plain_folder_or_table_is_tested(places, capsys, tmp_
     assert json.loads(out)["metrics"] == json.loads(other)["metrics"]
 
 
-def test_pictures_of_one_class_are_warned_about(places, capsys, tmp_path) -> None:
+def test_images_of_one_class_give_a_warning(places, capsys, tmp_path) -> None:
     root = pictures(tmp_path / "alone", classes=1, each=3)
     (root / "class0").rename(root / "alone")
     code, out, err = run(capsys, "eval", places / "photos", root, "--json")
@@ -193,7 +193,7 @@ def test_pictures_of_one_class_are_warned_about(places, capsys, tmp_path) -> Non
     assert run(capsys, "eval", places / "glyphs", "--json")[1].endswith('"warnings": []}\n')
 
 
-def test_classes_that_were_trained_on_are_warned_about(places, capsys) -> None:
+def test_classes_seen_in_training_give_a_warning(places, capsys) -> None:
     code, out, err = run(capsys, "eval", places / "photos", places / "set")
     assert code == 0
     assert "3 of 6 classes" in err

@@ -34,7 +34,7 @@ def shop(trained, tmp_path, capsys, monkeypatch):
     return tmp_path
 
 
-def test_index_tells_what_it_did(trained, shop, capsys):
+def test_index_reports_its_changes(trained, shop, capsys):
     (shop / "photos" / "class0" / "bad.jpg").write_text("text")
     (shop / "photos" / "class0" / "0.png").unlink()
     code, out, err = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")
@@ -48,7 +48,7 @@ def test_index_tells_what_it_did(trained, shop, capsys):
     assert printed["model"]["backbone"] == "conv4"
 
 
-def test_another_model_needs_rebuild(trained, shop, capsys):
+def test_another_model_requires_rebuild(trained, shop, capsys):
     code, _, err = run(capsys, "index", trained / "run1", "photos", "-o", "shop.index")
     assert code == 2
     assert "was made by" in err
@@ -78,7 +78,7 @@ def test_search_as_a_table_and_as_json(shop, capsys):
     assert "No image" in out
 
 
-def test_names_are_shown_as_they_are(shop, trained, capsys):
+def test_file_names_with_markup_are_shown_verbatim(shop, trained, capsys):
     shutil.copy("photos/class1/0.png", "photos/class1/3 [bold]x.png")
     assert run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")[0] == 0
     code, out, _ = run(capsys, "search", "shop.index", "photos/class1/0.png", "-k", "1")
@@ -86,7 +86,7 @@ def test_names_are_shown_as_they_are(shop, trained, capsys):
     assert "class1/3 [bold]x.png" in out
 
 
-def test_paths_are_whole_however_narrow_the_terminal(trained, shop, capsys, monkeypatch):
+def test_paths_are_not_cut_in_a_narrow_terminal(trained, shop, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     long = f"photos/class1/{'long name ' * 6}.png"
     shutil.copy("photos/class1/0.png", long)
@@ -99,7 +99,7 @@ def test_paths_are_whole_however_narrow_the_terminal(trained, shop, capsys, monk
     assert long in out
 
 
-def test_search_by_a_new_picture_and_by_several(shop, capsys):
+def test_search_by_several_images(shop, capsys):
     Image.new("RGB", (64, 64), "red").save(shop / "new.png")
     argv = ("search", "shop.index", "new.png", "class0/1.png", "--json")
     code, out, _ = run(capsys, *argv)
@@ -107,7 +107,7 @@ def test_search_by_a_new_picture_and_by_several(shop, capsys):
     assert len(json.loads(out)["hits"]) == 10
 
 
-def test_a_contact_sheet_is_written_and_shown_where_there_is_a_display(shop, capsys, monkeypatch):
+def test_contact_sheet_is_written_and_opened_if_there_is_a_display(shop, capsys, monkeypatch):
     import webbrowser
 
     shown = []
@@ -128,7 +128,7 @@ def test_a_contact_sheet_is_written_and_shown_where_there_is_a_display(shop, cap
     assert "data:image/png" in (shop / "neighbors.html").read_text()
 
 
-def test_approximate_says_what_it_loses(trained, shop, capsys):
+def test_approximate_search_reports_its_recall(trained, shop, capsys):
     pytest.importorskip("faiss")
     code, out, err = run(capsys, "search", "shop.index", "class0/1.png", "--approximate", "--json")
     assert code == 0
@@ -140,7 +140,7 @@ def test_approximate_says_what_it_loses(trained, shop, capsys):
     assert "Making" not in err  # the search has made it, and nothing has changed
 
 
-def test_a_moved_run(trained, shop, capsys):
+def test_moved_run_needs_the_run_option(trained, shop, capsys):
     shutil.copytree(trained / "run0", shop / "here")
     code, _, err = run(capsys, "index", "here", "photos", "-o", "b.index")
     assert code == 0, err
@@ -156,7 +156,7 @@ def test_a_moved_run(trained, shop, capsys):
     assert "was made by" in err
 
 
-def test_export_and_its_json(trained, shop, capsys):
+def test_export_to_onnx_and_torch(trained, shop, capsys):
     pytest.importorskip("onnxruntime")
     code, out, _ = run(capsys, "export", trained / "run0", "--to", "onnx", "-o", "m.onnx", "--json")
     assert code == 0
@@ -206,7 +206,7 @@ def test_export_and_its_json(trained, shop, capsys):
         (["export", "RUN", "--to", "torch", "-o", "no/x"], "there is no folder"),
     ],
 )
-def test_one_sentence_for_each_mistake(trained, shop, capsys, argv, expected):
+def test_mistakes_are_one_line_errors(trained, shop, capsys, argv, expected):
     (shop / "text.jpg").write_text("hello")
     before = sorted(path.name for path in shop.iterdir())
     argv = [str(trained / "run0") if word == "RUN" else word for word in argv]
@@ -218,7 +218,7 @@ def test_one_sentence_for_each_mistake(trained, shop, capsys, argv, expected):
     assert sorted(path.name for path in shop.iterdir()) == before
 
 
-def test_an_index_that_cannot_be_written(trained, shop, capsys):
+def test_unwritable_index_is_a_one_line_error(trained, shop, capsys):
     (shop / "file").touch()
     code, _, err = run(capsys, "index", trained / "run0", "photos", "-o", "file/x.index")
     assert code == 1

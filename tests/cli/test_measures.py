@@ -5,7 +5,7 @@ from rich.console import Console
 from proxysynth.report.terminal import render_metrics
 
 
-def test_headings_take_one_line_in_eighty_columns():
+def test_headings_fit_one_line_of_80_columns():
     metrics = {"accuracy": 0.5, **{f"recall@{k}": 0.9 for k in (1, 2, 4, 8)}}
     metrics |= {"precision@1": 0.9, "r_precision": 0.5, "map@r": 0.4, "queries": 10}
     out = io.StringIO()

@@ -30,7 +30,7 @@ def study(tmp_path_factory):
     return folder, json.loads(printed[-1])
 
 
-def test_what_a_study_leaves(study):
+def test_study_writes_its_files(study):
     folder, printed = study
     names = {path.name for path in folder.iterdir()}
     assert names >= {
@@ -58,7 +58,7 @@ def test_what_a_study_leaves(study):
     assert result["provenance"]["torch"]
 
 
-def test_the_same_command_again_shows_the_same_result_as_tables(study, capsys):
+def test_repeated_command_shows_the_result_as_tables(study, capsys):
     folder, printed = study
     argv = [*TINY, "--trials", "3", "--runs", "2", "--out", str(folder)]
     code, out, err = run(capsys, *argv)
@@ -74,7 +74,7 @@ def test_the_same_command_again_shows_the_same_result_as_tables(study, capsys):
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
 
 
-def test_a_plan_starts_nothing(tmp_path, capsys):
+def test_plan_starts_no_training(tmp_path, capsys):
     out = tmp_path / "s"
     code, said, _ = run(capsys, *TINY, "--plan", "--out", str(out))
     assert code == 0
@@ -89,21 +89,21 @@ def test_a_plan_starts_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("scale", "suffix"), [("smoke", "-smoke"), ("small", ""), ("paper", "-paper")]
 )
-def test_the_default_folder_names_the_scale(tmp_path, capsys, monkeypatch, scale, suffix):
+def test_default_folder_includes_the_scale(tmp_path, capsys, monkeypatch, scale, suffix):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 100.0)
     _, said, _ = run(capsys, "mlrc", "glyphs", "--scale", scale, "--plan", "--json")
     assert json.loads(said)["folder"] == f"runs/mlrc/glyphs-norm_softmax-none{suffix}"
 
 
-def test_a_plan_of_many_days_suggests_a_smaller_scale(capsys, monkeypatch):
+def test_plan_of_many_days_suggests_a_smaller_scale(capsys, monkeypatch):
     monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 1.0)
     _, said, _ = run(capsys, "mlrc", "glyphs", "--scale", "paper", "--plan")
     assert "days" in said
     assert "--scale small" in said
 
 
-def test_a_plan_knows_what_is_done(study, capsys):
+def test_plan_counts_finished_trainings(study, capsys):
     folder, _ = study
     argv = [*TINY, "--trials", "3", "--runs", "2", "--plan", "--out", str(folder), "--json"]
     code, said, _ = run(capsys, *argv)
@@ -119,7 +119,7 @@ def test_a_plan_knows_what_is_done(study, capsys):
     assert "holds another study" in err
 
 
-def test_progress_is_reported_in_sentences_where_there_is_no_terminal(tmp_path, capsys):
+def test_progress_is_printed_as_lines_without_a_terminal(tmp_path, capsys):
     code, _, err = run(capsys, *TINY, "--trials", "1", "--out", str(tmp_path / "s"), "--json")
     assert code == 0
     lines = err.strip().splitlines()
@@ -144,14 +144,14 @@ def test_progress_is_reported_in_sentences_where_there_is_no_terminal(tmp_path, 
         (["--storage", "/nowhere/at/all.log"], 1, "there is no folder /nowhere/at"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, capsys, argv, code, expected):
+def test_invalid_input_is_a_one_line_error(tmp_path, capsys, argv, code, expected):
     ended, out, err = run(capsys, *TINY, *argv, "--out", str(tmp_path / "s"))
     assert (ended, out) == (code, "")
     assert expected in err
     assert err.count("\n") == 1
 
 
-def test_another_space_under_the_same_name_is_one_line(study, capsys):
+def test_folder_of_another_study_is_a_one_line_error(study, capsys):
     folder, _ = study
     ended, out, err = run(capsys, *TINY, "--out", str(folder), "--loss", "cosface")
     assert (ended, out) == (2, "")
@@ -159,7 +159,7 @@ def test_another_space_under_the_same_name_is_one_line(study, capsys):
     assert err.count("\n") == 1
 
 
-def test_a_class_without_a_second_picture_is_one_line(tmp_path, capsys):
+def test_class_with_one_image_is_a_one_line_error(tmp_path, capsys):
     root = pictures(tmp_path / "set", classes=16, each=2)
     for name in sorted(path.name for path in root.iterdir())[:8:2]:
         (root / name / "1.png").unlink()
@@ -170,7 +170,7 @@ def test_a_class_without_a_second_picture_is_one_line(tmp_path, capsys):
     assert err.count("\n") == 1
 
 
-def test_an_unseen_picture_alone_in_its_class_is_left_out_and_said(tmp_path, capsys):
+def test_unseen_image_without_positives_is_skipped_and_reported(tmp_path, capsys):
     root = pictures(tmp_path / "set", classes=12, each=2)
     (root / sorted(path.name for path in root.iterdir())[-1] / "1.png").unlink()
     argv = ["mlrc", str(root), "--scale", "smoke", "--trials", "1", "--set", "epochs=1"]
@@ -182,7 +182,7 @@ def test_an_unseen_picture_alone_in_its_class_is_left_out_and_said(tmp_path, cap
     assert printed["queries_without_positive"] == 1
 
 
-def test_data_that_is_not_there(capsys):
+def test_unknown_data_is_rejected_with_a_suggestion(capsys):
     ended, _, err = run(capsys, "mlrc", "glphys")
     assert ended == 2
     assert "did you mean 'glyphs'?" in err

@@ -39,7 +39,7 @@ def test_listings_and_help_do_not_import_torch() -> None:
     run(argvs, ("torch", "matplotlib", "scipy"))
 
 
-def test_a_search_does_not_import_what_only_reports_need() -> None:
+def test_search_does_not_import_report_dependencies() -> None:
     picture = next((LEGACY / "photos").rglob("*.*"))
     index, folder = str(LEGACY / "photos.index"), str(LEGACY / "run")
     argv = ["search", index, str(picture), "--run", folder, "--device", "cpu", "--json"]

@@ -19,7 +19,7 @@ def words(tmp_path, monkeypatch):
             *(word for text in sets for word in ("--set", text))]  # fmt: skip
 
 
-def test_a_finished_run_keeps_its_report(words, capsys, tmp_path) -> None:
+def test_finished_run_keeps_its_report(words, capsys, tmp_path) -> None:
     place = tmp_path / "run"
     assert run(capsys, *words, "--out", place)[0] == 0
     report = place / "report.html"
@@ -31,7 +31,7 @@ def test_a_finished_run_keeps_its_report(words, capsys, tmp_path) -> None:
     assert report.read_bytes() == before
 
 
-def test_a_report_that_a_kill_prevented_is_made(words, capsys, tmp_path) -> None:
+def test_missing_report_is_written_on_resume(words, capsys, tmp_path) -> None:
     place = tmp_path / "run"
     assert run(capsys, *words, "--out", place)[0] == 0
     (place / "report.html").unlink()
@@ -39,7 +39,7 @@ def test_a_report_that_a_kill_prevented_is_made(words, capsys, tmp_path) -> None
     assert (place / "report.html").is_file()
 
 
-def test_every_unreadable_picture_is_reported_with_its_reason(words, capsys, tmp_path) -> None:
+def test_every_unreadable_image_is_reported_with_its_reason(words, capsys, tmp_path) -> None:
     bad = [tmp_path / "set" / "class0" / f"bad{i}.png" for i in range(12)]
     for path in bad:
         path.write_bytes(b"")
@@ -51,20 +51,20 @@ def test_every_unreadable_picture_is_reported_with_its_reason(words, capsys, tmp
     assert all(f"{path}: the file is empty\n" in err for path in bad)
 
 
-def test_going_on_without_bad_pictures_is_not_the_run_that_was_begun(words, capsys, tmp_path):
+def test_resume_with_skip_bad_is_rejected_as_a_different_run(words, capsys, tmp_path):
     assert run(capsys, *words, "--out", tmp_path / "run")[0] == 0
     code, out, err = run(capsys, "train", "--resume", "--skip-bad", "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert "skip_bad False there, True here" in err
 
 
-def test_an_empty_word_is_not_the_default(capsys) -> None:
+def test_empty_data_argument_is_rejected(capsys) -> None:
     code, out, err = run(capsys, "train", "")
     assert (code, out) == (2, "")
     assert "there is no folder or CSV ''" in err
 
 
-def test_all_classes_in_one_folder(words, capsys, tmp_path) -> None:
+def test_train_with_all_classes(words, capsys, tmp_path) -> None:
     place = tmp_path / "shop"
     code, out, _ = run(capsys, *words, "--all-classes", "--out", place, "--json")
     assert code == 0
@@ -96,7 +96,7 @@ def test_all_classes_in_one_folder(words, capsys, tmp_path) -> None:
     assert "evaluated" in err
 
 
-def test_next_month_starts_from_this_one(words, capsys, tmp_path) -> None:
+def test_init_continues_from_an_earlier_run(words, capsys, tmp_path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert run(capsys, *words, "--loss", "cosface", "--out", first)[0] == 0
     pictures(tmp_path / "new", classes=8, each=4)
@@ -119,7 +119,7 @@ def test_next_month_starts_from_this_one(words, capsys, tmp_path) -> None:
     assert f"{tmp_path / 'nowhere'} does not exist" in err
 
 
-def test_an_earlier_run_runs_no_code(words, capsys, tmp_path) -> None:
+def test_init_does_not_run_untrusted_code(words, capsys, tmp_path) -> None:
     place = tmp_path / "run"
     assert run(capsys, *words, "--out", place)[0] == 0
     config = json.loads((place / "run.json").read_text())
@@ -132,7 +132,7 @@ def test_an_earlier_run_runs_no_code(words, capsys, tmp_path) -> None:
     assert not (tmp_path / "next").exists()
 
 
-def test_two_classes_train_without_an_evaluation(words, capsys, tmp_path) -> None:
+def test_two_classes_are_trained_without_evaluation(words, capsys, tmp_path) -> None:
     for name in ("class2", "class3", "class4", "class5"):
         shutil.rmtree(tmp_path / "set" / name)
     code, out, err = run(capsys, *words, "--out", tmp_path / "run")
@@ -141,7 +141,7 @@ def test_two_classes_train_without_an_evaluation(words, capsys, tmp_path) -> Non
     assert "Not evaluated" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
+def test_resume_with_more_epochs(words, capsys, tmp_path) -> None:
     place = tmp_path / "run"
     assert run(capsys, *words, "--out", place)[0] == 0
     longer = [*words, "--epochs", 2, "--out", place]

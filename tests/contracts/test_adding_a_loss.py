@@ -18,7 +18,7 @@ CARDS = Path(__file__).parents[2] / "docs" / "losses"
 
 
 @pytest.mark.parametrize("name", ps.LOSSES)
-def test_a_loss_has_everything_it_needs(name: str) -> None:
+def test_loss_is_complete(name: str) -> None:
     kind = ps.LOSSES[name]
     loss = kind()
     assert dataclasses.is_dataclass(loss)

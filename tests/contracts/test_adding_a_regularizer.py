@@ -26,7 +26,7 @@ def test_the_names_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_regularizer_has_everything_it_needs(name: str) -> None:
+def test_regularizer_is_complete(name: str) -> None:
     kind, loss = ps.REGULARIZERS[name], ps.Softmax()
     made = kind(loss)
     assert kind.__dataclass_params__.frozen
@@ -38,7 +38,7 @@ def test_a_regularizer_has_everything_it_needs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_keeps_it(name: str) -> None:
+def test_run_round_trip(name: str) -> None:
     run = run_from_options(loss="softmax", regularizer=name)
     assert run == dataclasses.replace(run, loss=ps.REGULARIZERS[name](ps.Softmax()))
     assert not run.normalized

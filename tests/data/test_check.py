@@ -35,13 +35,13 @@ def spoil(root):
     (root / "elks" / "0.png").write_bytes(b"<html>not found</html>")
 
 
-def test_good_images_pass_unchanged(root):
+def test_readable_splits_are_returned_unchanged(root):
     splits = open_data(root, **RULE)
     assert check_splits(splits) is splits
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_bad_files_are_all_named_with_the_reason(root, workers):
+def test_all_unreadable_files_are_reported_with_reason(root, workers):
     spoil(root)
     with pytest.raises(UnreadableImages) as caught:
         check_splits(open_data(root, **RULE), workers=workers)
@@ -56,7 +56,7 @@ def test_bad_files_are_all_named_with_the_reason(root, workers):
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 
-def test_they_are_skipped_when_asked(root):
+def test_unreadable_files_are_skipped_on_request(root):
     spoil(root)
     splits = check_splits(open_data(root, **RULE), skip_bad=True)
     assert len(splits.train) == 7
@@ -65,7 +65,7 @@ def test_they_are_skipped_when_asked(root):
     assert splits.notes[-1].startswith("3 of 15 images cannot be read")
 
 
-def test_query_and_gallery_keep_one_table(make_folder):
+def test_skipping_keeps_query_and_gallery_classes_aligned(make_folder):
     root = make_folder(
         {"train/a": 2, "train/b": 2, "query/c": 1, "query/d": 2, "gallery/c": 1, "gallery/d": 2}
     )
@@ -75,7 +75,7 @@ def test_query_and_gallery_keep_one_table(make_folder):
     assert splits.query.labels.tolist() == [1, 1]
 
 
-def test_nothing_left_is_an_error_even_when_skipping(make_folder):
+def test_skipping_all_test_pairs_is_an_error(make_folder):
     root = make_folder({"a": 2, "b": 2, "c": 2, "d": 2})
     for name in "cd":
         (root / name / "0.png").write_bytes(b"")
@@ -83,7 +83,7 @@ def test_nothing_left_is_an_error_even_when_skipping(make_folder):
         check_splits(open_data(root, unseen_classes=("c", "d")), skip_bad=True)
 
 
-def test_many_bad_files_are_counted_not_all_printed(make_folder):
+def test_long_error_list_is_truncated(make_folder):
     root = make_folder({"a": 14, "b": 2, "c": 2, "d": 2})
     for path in (root / "a").iterdir():
         path.write_bytes(b"")
@@ -91,13 +91,13 @@ def test_many_bad_files_are_counted_not_all_printed(make_folder):
         check_splits(open_data(root))
 
 
-def test_progress_counts_over_all_listings(root):
+def test_progress_counts_all_listings(root):
     steps = []
     check_splits(open_data(root, **RULE), progress=lambda done, total: steps.append((done, total)))
     assert steps == [(i, 15) for i in range(1, 16)]
 
 
-def test_a_cache_is_filled_on_the_way(root, tmp_path, monkeypatch):
+def test_check_fills_the_cache(root, tmp_path, monkeypatch):
     cache = ImageCache(16, folder=tmp_path / "cache")
     splits = check_splits(open_data(root, **RULE), cache=cache, workers=2)
     monkeypatch.setattr(cache_module, "open_image", None)  # whoever decodes again fails
@@ -106,7 +106,7 @@ def test_a_cache_is_filled_on_the_way(root, tmp_path, monkeypatch):
             assert min(cache.image(listing.path(i)).shape[:2]) == 16
 
 
-def test_a_truncated_large_jpeg_is_found_though_decoded_small(tmp_path):
+def test_truncated_large_jpeg_is_detected(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "a.jpg")
     whole = (tmp_path / "a.jpg").read_bytes()
@@ -117,13 +117,13 @@ def test_a_truncated_large_jpeg_is_found_though_decoded_small(tmp_path):
     assert "truncated" in error.reason
 
 
-def test_pixels_in_memory_need_no_check():
+def test_in_memory_pixels_are_not_checked():
     pixels = np.zeros((2, 4, 4), np.uint8)
     listing = Listing(("x", "y"), np.array([0, 1]), ("a", "b"), pixels=pixels)
     assert unreadable_images({"train": listing}) == []
 
 
-def test_more_bad_files_than_a_message_names_are_listed_one_by_one(make_folder):
+def test_skipped_files_are_listed_individually(make_folder):
     root = make_folder({"a": 15, "b": 2, "c": 2, "d": 2})
     bad = [root / "a" / f"{i}.png" for i in range(12)]
     for path in bad:
@@ -135,7 +135,7 @@ def test_more_bad_files_than_a_message_names_are_listed_one_by_one(make_folder):
     assert sorted(lines.splitlines()) == sorted(f"{path}: the file is empty" for path in bad)
 
 
-def test_images_are_read_once_until_one_changes(root):
+def test_images_are_rechecked_only_after_a_change(root):
     reads = []
 
     def check():
@@ -151,7 +151,7 @@ def test_images_are_read_once_until_one_changes(root):
         check()
 
 
-def test_a_cache_that_cannot_be_written_is_no_fault(root, tmp_path, monkeypatch):
+def test_unwritable_cache_is_ignored(root, tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "file"))
     splits = open_data(root, **RULE)

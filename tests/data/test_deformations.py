@@ -43,7 +43,7 @@ def smooth(shape, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", DEFORMATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_all_keep_shape_and_input_and_depend_on_the_generator_only(name, shape) -> None:
+def test_deformations_keep_shape_and_depend_only_on_generator(name, shape) -> None:
     deform, picture = DEFORMATIONS[name], smooth(shape)
     before = picture.copy()
     picture.setflags(write=False)
@@ -79,7 +79,7 @@ def test_cutout_covers_two_squares(shape) -> None:
     assert (columns.min(), columns.max()) == (0, shape[1] - w)
 
 
-def test_dropout_blackens_up_to_a_fifth_in_all_channels() -> None:
+def test_dropout_blackens_up_to_a_fifth_of_pixels() -> None:
     parts, draw = [], rng()
     for seed in range(300):
         picture = noise((60, 60, 3), seed, low=1)
@@ -92,7 +92,7 @@ def test_dropout_blackens_up_to_a_fifth_in_all_channels() -> None:
     assert max(parts) < 0.2 + 5 * math.sqrt(0.16 / 3600)
 
 
-def test_dropout_falls_anywhere() -> None:
+def test_dropout_positions_are_uniform() -> None:
     white = np.full((8, 8), 255, np.uint8)
     hits = sum((Dropout(1.0)(white, rng(seed)) == 0).astype(int) for seed in range(400))
     assert stats.chisquare(hits.ravel()).pvalue > 0.01
@@ -116,7 +116,7 @@ def seen_through(picture, window):
         (Zoom(1.5, opposite=True), 2 / 3),
     ],
 )
-def test_zoom_sees_the_window(zoom, window) -> None:
+def test_zoom_matches_resampled_window(zoom, window) -> None:
     picture = smooth((60, 60)) // 2 + 100
     made = zoom(picture, rng()).astype(float)
     expected = seen_through(picture, window)
@@ -135,7 +135,7 @@ def test_zoom_sees_the_window(zoom, window) -> None:
         assert (made > 0).all()
 
 
-def test_zoom_in_shows_the_middle() -> None:
+def test_zoom_in_shows_the_center() -> None:
     picture = np.zeros((40, 40), np.uint8)
     picture[10:30, 10:30] = 200
     assert (DEFORMATIONS["zoom_in"](picture, rng()) == 200).all()
@@ -145,7 +145,7 @@ def test_zoom_in_shows_the_middle() -> None:
 
 
 @pytest.mark.parametrize("shape", [(41, 41), (40, 52)])
-def test_warping_looks_where_the_matrix_says(shape) -> None:
+def test_warping_matches_scipy_affine_transform(shape) -> None:
     picture = smooth(shape)
     for angle in (-0.5, 0.1, 0.4):
         cos, sin = math.cos(angle), math.sin(angle)
@@ -179,7 +179,7 @@ def test_angles_are_uniform_within_thirty_degrees(deform) -> None:
     assert max(map(abs, angles)) < 31
 
 
-def test_rotation_turns_a_level_line_and_shearing_does_not() -> None:
+def test_rotation_tilts_horizontal_line_and_shearing_does_not() -> None:
     """A level line is turned by one and stays level under the other."""
     line = np.zeros((61, 61), np.uint8)
     line[29:32, 20:41] = 255
@@ -189,7 +189,7 @@ def test_rotation_turns_a_level_line_and_shearing_does_not() -> None:
     assert max(leant) < 0.01
 
 
-def test_noise_is_one_normal_number_per_pixel() -> None:
+def test_noise_is_one_normal_value_per_pixel() -> None:
     sigmas, draw = [], rng()
     for _ in range(300):
         made = GaussianNoise()(np.full((50, 50, 3), 128, np.uint8), draw).astype(float) - 128
@@ -213,7 +213,7 @@ def test_noise_does_not_wrap_around() -> None:
 
 
 @pytest.mark.parametrize("shape", [(40, 40), (33, 50, 3), (9, 5), (1, 20)])
-def test_blur_is_scipys(shape) -> None:
+def test_blur_matches_scipy(shape) -> None:
     picture = noise(shape)
     sigma = (3, 3, 0)[: len(shape)]
     expected = ndimage.gaussian_filter(picture.astype(float), sigma, mode="mirror", truncate=4.0)
@@ -221,14 +221,14 @@ def test_blur_is_scipys(shape) -> None:
     assert np.abs(made - expected).max() <= 0.51
 
 
-def test_blur_grows_with_the_image() -> None:
+def test_blur_scales_with_image_size() -> None:
     edge = np.repeat(np.arange(64)[:, None] >= 32, 64, axis=1).astype(np.uint8) * 255
     large = edge.repeat(4, axis=0).repeat(4, axis=1)
     small, big = (GaussianBlur(side=32)(image, rng()).astype(float) for image in (edge, large))
     assert np.abs(small - big.reshape(64, 4, 64, 4).mean((1, 3))).max() < 4
 
 
-def test_in_a_loader_it_depends_on_seed_and_index_only() -> None:
+def test_loader_deformations_depend_only_on_seed_and_index() -> None:
     pictures = np.repeat(noise((1, 16, 16), low=1), 12, axis=0)
     listing = Listing(
         tuple(map(str, range(12))), np.arange(12) % 3, ("a", "b", "c"), None, pictures
@@ -248,7 +248,7 @@ def test_in_a_loader_it_depends_on_seed_and_index_only() -> None:
     assert (made(stream=1) != first).any()
 
 
-def test_it_comes_after_the_crop() -> None:
+def test_deformation_follows_the_crop() -> None:
     """The window of a zoom is that of the crop, so the border of the file is never seen."""
     picture = np.zeros((64, 64), np.uint8)
     picture[16:48, 16:48] = 200

@@ -21,12 +21,12 @@ def test_classes_are_split_in_half(make_folder):
             assert listing.names[i].split("/")[0] == listing.classes[listing.labels[i]]
 
 
-def test_the_rule_can_be_changed(make_folder):
+def test_split_rule_can_be_overridden(make_folder):
     splits = open_data(make_folder(FOUR), unseen_classes=("ants", "dogs"))
     assert splits.query.classes == ("ants", "dogs")
 
 
-def test_what_is_not_an_image_is_left_out(make_folder):
+def test_non_image_files_are_ignored(make_folder):
     root = make_folder(FOUR)
     deep = root / "ants" / "more" / "still more"
     deep.mkdir(parents=True)
@@ -52,7 +52,7 @@ def test_what_is_not_an_image_is_left_out(make_folder):
     )
 
 
-def test_links_are_followed_but_not_in_circles(make_folder, tmp_path):
+def test_symlinks_are_followed_without_cycles(make_folder, tmp_path):
     root = make_folder(FOUR)
     elsewhere = make_folder({"x": 2}, root=tmp_path / "elsewhere")
     os.symlink(elsewhere / "x", root / "elks")
@@ -61,7 +61,7 @@ def test_links_are_followed_but_not_in_circles(make_folder, tmp_path):
     assert len(splits.train) + len(splits.query) == 14
 
 
-def test_a_link_to_itself_is_an_image_that_cannot_be_read(make_folder):
+def test_self_referencing_symlink_is_unreadable(make_folder):
     root = make_folder(FOUR)
     os.symlink("round.png", root / "ants" / "round.png")
     os.symlink("circle", root / "circle")
@@ -70,7 +70,7 @@ def test_a_link_to_itself_is_an_image_that_cannot_be_read(make_folder):
         check_splits(splits)
 
 
-def test_train_and_test_folders_are_recognised(make_folder):
+def test_train_and_test_folders_are_recognized(make_folder):
     root = make_folder({"train/ants": 2, "train/bees": 3, "test/cats": 2, "test/dogs": 2})
     splits = open_data(root)
     assert splits.train.classes == ("ants", "bees")
@@ -94,12 +94,12 @@ def test_query_gallery_and_validation_folders(make_folder):
     assert splits.without_positive() == 1
 
 
-def test_a_rule_makes_train_and_test_plain_classes(make_folder):
+def test_split_rule_treats_train_and_test_as_classes(make_folder):
     root = make_folder({"train/a": 2, "test/b": 2})
     assert open_data(root, seed=0).train.classes == ("test", "train")
 
 
-def test_a_class_called_train_among_others_is_a_class(make_folder):
+def test_class_named_train_among_others_is_a_class(make_folder):
     splits = open_data(make_folder({"train": 2, "bus": 2, "tram": 2, "test": 2}))
     assert sorted((*splits.train.classes, *splits.query.classes)) == [
         "bus",
@@ -109,7 +109,7 @@ def test_a_class_called_train_among_others_is_a_class(make_folder):
     ]
 
 
-def test_validation_may_be_called_val(make_folder):
+def test_val_is_an_alias_of_validation(make_folder):
     parts = {"train": 2, "val": 3, "test": 2}
     root = make_folder({f"{part}/{part}{i}": n for part, n in parts.items() for i in range(2)})
     splits = open_data(root)
@@ -121,7 +121,7 @@ def test_validation_may_be_called_val(make_folder):
     "parts",
     [("train", "val"), ("train", "test", "extra"), ("train", "test", "val", "validation")],
 )
-def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
+def test_inconsistent_split_folders_are_rejected(make_folder, parts):
     root = make_folder({f"{part}/{name}": 2 for part in parts for name in "ab"})
     told = "validation), got " + ", ".join(sorted(parts))
     with pytest.raises(ValueError, match=re.escape(told) + ".* use --set split.train=DIR"):
@@ -130,7 +130,7 @@ def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
         open_test_data(root)
 
 
-def test_parts_by_name(make_folder):
+def test_split_folders_by_name(make_folder):
     root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
     splits = open_data(root, train="old", test="new")
     assert splits.train.names[0] == "old/ants/0.png"
@@ -140,14 +140,14 @@ def test_parts_by_name(make_folder):
         open_data(root / "old", train=".", test="../new")
 
 
-def test_nothing_is_written(make_folder):
+def test_open_data_writes_nothing(make_folder):
     root = make_folder(FOUR)
     before = sorted(root.rglob("*"))
     open_data(root)
     assert sorted(root.rglob("*")) == before
 
 
-def test_odd_names(make_folder):
+def test_unusual_class_names_are_accepted(make_folder):
     splits = open_data(make_folder({"a b": 2, "c,d": 2, "ü\n": 2, "'quote": 2}))
     assert len(splits.train) + len(splits.query) == 8
     assert all(splits.train.path(i).is_file() for i in range(4))
@@ -161,14 +161,14 @@ def test_odd_names(make_folder):
         ({"ants": 1, "bees": 1, "cats": 1, "dogs": 1}, "none of the 2 test images"),
     ],
 )
-def test_folders_that_cannot_be_used(make_folder, tmp_path, classes, words):
+def test_unusable_folders_are_rejected(make_folder, tmp_path, classes, words):
     (tmp_path / "pictures").mkdir()
     with pytest.raises(ValueError, match=words) as caught:
         open_data(make_folder(classes))
     assert "\n" not in str(caught.value)
 
 
-def test_other_errors_of_folders(tmp_path):
+def test_folders_with_loose_or_unsupported_files_are_rejected(tmp_path):
     loose = tmp_path / "loose"
     loose.mkdir()
     (loose / "1.jpg").write_bytes(b"x")
@@ -180,7 +180,7 @@ def test_other_errors_of_folders(tmp_path):
         open_data(tmp_path / "phone")
 
 
-def test_a_few_classes_of_one_image_are_remarked(make_folder):
+def test_single_image_classes_are_reported(make_folder):
     root = make_folder({"ants": 1, "bees": 3, "cats": 3, "dogs": 3, "elks": 3})
     splits = open_data(root, unseen_classes=("ants", "bees", "cats"))
     assert splits.remarks() == (
@@ -207,19 +207,19 @@ def rows(root):
     return [f"{p.relative_to(root).as_posix()},{p.parent.name}" for p in found]
 
 
-def test_path_and_label(root):
+def test_table_with_path_and_label(root):
     splits = open_data(write(root / "all.csv", "path,label", *rows(root)))
     assert sorted((*splits.train.classes, *splits.query.classes)) == sorted(TABLE_FOUR)
     assert all(splits.train.path(i).is_file() for i in range(len(splits.train)))
 
 
-def test_labels_are_the_tables_not_the_folders(root):
+def test_table_labels_override_folder_names(root):
     lines = [f"{row.split(',')[0]},{i % 4}" for i, row in enumerate(rows(root))]
     splits = open_data(write(root / "all.csv", "path,label", *lines), unseen_classes=("0", "1"))
     assert splits.query.classes == ("0", "1")
 
 
-def test_the_column_split(root):
+def test_table_with_split_column(root):
     part = {"ants": "train", "bees": "Train", "cats": "test", "dogs": " test"}
     lines = [f"{row},{part[row.split(',')[1]]}" for row in rows(root)]
     splits = open_data(write(root / "all.csv", "path,label,split", *lines))
@@ -227,7 +227,7 @@ def test_the_column_split(root):
     assert splits.query.classes == ("cats", "dogs")
 
 
-def test_query_gallery_and_validation(root):
+def test_table_with_query_gallery_and_validation(root):
     lines = [
         *("ants/0.png,a,train", "bees/0.png,b,train", "ants/1.png,v,validation"),
         *("cats/0.png,c,query", "cats/1.png,c,gallery", "dogs/0.png,d,gallery"),
@@ -238,7 +238,7 @@ def test_query_gallery_and_validation(root):
     assert splits.validation.classes == ("v",)
 
 
-def test_root_byte_order_mark_quotes_blank_lines_and_absolute_paths(root, tmp_path):
+def test_table_with_bom_quotes_blank_lines_and_absolute_paths(root, tmp_path):
     lines = rows(root)
     lines[0] = f'"{root / lines[0].split(",")[0]}","ants"'
     text = "\ufeffPath, Label\r\n" + "\r\n\r\n".join(lines)
@@ -265,13 +265,13 @@ def test_root_byte_order_mark_quotes_blank_lines_and_absolute_paths(root, tmp_pa
         (["path,label,split", "a.jpg,x,train"], "got train"),
     ],
 )
-def test_faults_are_named(root, lines, words):
+def test_invalid_input_is_rejected(root, lines, words):
     with pytest.raises(ValueError, match=words) as caught:
         open_data(write(root / "all.csv", *lines))
     assert "\n" not in str(caught.value)
 
 
-def test_what_to_do_about_a_path_outside_is_something_the_caller_has(root):
+def test_path_outside_root_suggests_an_available_fix(root):
     table = write(root / "all.csv", "path,label", "../a.jpg,x")
     with pytest.raises(ValueError, match=r"--set split\.root=DIR"):
         open_data(table)
@@ -279,7 +279,7 @@ def test_what_to_do_about_a_path_outside_is_something_the_caller_has(root):
         open_test_data(table)
 
 
-def test_other_faults_of_table(root):
+def test_invalid_tables_are_rejected(root):
     with pytest.raises(ValueError, match="no folder or CSV"):
         open_data(root / "missing.csv")
     (root / "all.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
@@ -290,14 +290,14 @@ def test_other_faults_of_table(root):
         open_data(root / "all.csv", seed=0)
 
 
-def test_a_root_that_is_not_there(root):
+def test_missing_root_is_rejected(root):
     table = write(root / "table.csv", "path,label", *rows(root))
     with pytest.raises(ValueError, match=r"elsewhere.*split\.root"):
         open_data(table, root=root / "elsewhere")
 
 
 @pytest.mark.parametrize("names", [("Train", "Test"), ("TRAIN", "Query", "gallery", "Val")])
-def test_parts_in_any_case(make_folder, names):
+def test_split_names_are_case_insensitive(make_folder, names):
     classes = {"a": 2, "b": 2}
     root = make_folder({f"{name}/{label}": n for name in names for label, n in classes.items()})
     splits = open_data(root)
@@ -309,14 +309,14 @@ def test_parts_in_any_case(make_folder, names):
     assert (gallery is None) == (len(names) == 2)
 
 
-def test_parts_that_differ_only_in_case_are_refused(make_folder):
+def test_split_names_differing_only_in_case_are_rejected(make_folder):
     root = make_folder({"train/a": 2, "Train/b": 2, "test/c": 2})
     for open_it in (open_data, open_test_data):
         with pytest.raises(ValueError, match="Train, test, train"):
             open_it(root)
 
 
-def test_query_and_gallery_need_no_train_to_test_on(make_folder):
+def test_query_and_gallery_folders_need_no_train_for_testing(make_folder):
     root = make_folder({"query/a": 2, "query/b": 1, "gallery/a": 1, "gallery/c": 2})
     query, gallery = open_test_data(root)
     assert query.classes == gallery.classes == ("a", "b", "c")
@@ -328,12 +328,12 @@ def test_query_and_gallery_need_no_train_to_test_on(make_folder):
     assert len(open_test_data(root)[0]) == 3
 
 
-def test_query_and_gallery_without_classes_are_refused(make_folder):
+def test_query_and_gallery_without_classes_are_rejected(make_folder):
     with pytest.raises(ValueError, match="images directly in"):
         open_test_data(make_folder({"query": 2, "gallery": 2}))
 
 
-def test_a_lone_test_folder(make_folder, tmp_path):
+def test_single_test_folder(make_folder, tmp_path):
     query, gallery = open_test_data(make_folder({"test/a": 2, "test/b": 2}))
     assert (query.classes, gallery) == (("a", "b"), None)
     (tmp_path / "one" / "test").mkdir(parents=True)
@@ -342,7 +342,7 @@ def test_a_lone_test_folder(make_folder, tmp_path):
     assert open_test_data(tmp_path / "one")[0].classes == ("test",)
 
 
-def test_a_table_of_query_and_gallery_needs_no_train_to_test_on(make_folder):
+def test_query_and_gallery_table_needs_no_train_for_testing(make_folder):
     root = make_folder({"a": 2, "b": 2})
     lines = ["path,label,split", "a/0.png,a,query", "b/0.png,b,gallery", "a/1.png,a,gallery"]
     (root / "all.csv").write_text("\n".join(lines))

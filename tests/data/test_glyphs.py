@@ -24,14 +24,14 @@ from proxysynth.data.glyphs import (
 MODULE = sys.modules["proxysynth.data.glyphs"]  # the package's attribute is the function
 
 
-def test_the_default_is_what_this_version_draws():
+def test_default_glyphs_match_expected_fingerprint():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         splits = glyphs()
     assert splits.fingerprint() == MODULE.EXPECTED
 
 
-def test_a_hundred_and_a_hundred_others_by_sixteen():
+def test_default_glyphs_have_100_train_and_100_test_classes():
     splits = glyphs()
     for listing in (splits.train, splits.query):
         assert listing.pixels.shape == (1600, 32, 32)
@@ -42,7 +42,7 @@ def test_a_hundred_and_a_hundred_others_by_sixteen():
     assert splits.remarks() == ()
 
 
-def test_black_ink_on_white_centred():
+def test_glyphs_are_black_on_white_and_centered():
     pixels = glyphs().train.pixels
     assert (pixels.max(axis=(1, 2)) == 255).all()
     assert (pixels.min(axis=(1, 2)) < 128).all()
@@ -50,27 +50,27 @@ def test_black_ink_on_white_centred():
     assert (border == 255).mean() > 0.999
 
 
-def test_names_tell_character_and_face():
+def test_names_contain_character_and_face():
     train = glyphs().train
     where = train.names.index("U+0048/DejaVuSerif-Italic")
     assert train.classes[train.labels[where]] == "U+0048 LATIN CAPITAL LETTER H"
 
 
-def test_another_seed_is_another_choice():
+def test_seed_changes_the_classes():
     one, two = glyphs(8, 6, seed=1), glyphs(8, 6, seed=2)
     assert one.train.classes != two.train.classes
     assert one.query.classes != two.query.classes
     assert one.fingerprint() == glyphs(8, 6, seed=1).fingerprint()
 
 
-def test_every_size_of_training_shares_one_test():
+def test_test_set_does_not_depend_on_training_size():
     small, large = glyphs(5, 6, seed=3), glyphs(20, 6, seed=3, faces_per_class=14)
     assert small.query.fingerprint() == large.query.fingerprint()
     assert (large.train.counts() == 14).all()
     assert set(large.train.classes).isdisjoint(large.query.classes)
 
 
-def test_each_character_draws_its_own_faces():
+def test_faces_are_sampled_per_character():
     train = glyphs(20, 2, faces_per_class=14).train
     chosen = {}
     for name, label in zip(train.names, train.labels, strict=True):
@@ -79,13 +79,13 @@ def test_each_character_draws_its_own_faces():
 
 
 @pytest.mark.slow
-def test_many_classes_for_studies():
+def test_many_classes():
     splits = glyphs(800, 100, faces_per_class=12)
     assert len(splits.train) == 9600
     assert glyphs(800, 100, faces_per_class=5).train.counts().tolist() == [5] * 800
 
 
-def test_it_is_made_in_seconds_and_the_same_in_a_new_process(tmp_path):
+def test_glyphs_are_fast_and_identical_in_a_new_process(tmp_path):
     code = (
         "import time; from proxysynth.data import glyphs; t = time.process_time(); "
         "print(glyphs().fingerprint(), time.process_time() - t)"
@@ -107,14 +107,14 @@ def test_it_is_made_in_seconds_and_the_same_in_a_new_process(tmp_path):
     assert times[1] < times[0] / 4, "read from the cache"
 
 
-def test_no_cache_folder_is_needed(tmp_path, monkeypatch):
+def test_cache_folder_is_optional(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "file" / "cache"))
     assert len(glyphs(3, 2).train) == 48
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an archive", None])
-def test_a_damaged_cache_is_drawn_again(tmp_path, monkeypatch, damage):
+def test_damaged_cache_is_redrawn(tmp_path, monkeypatch, damage):
     monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path))
     first = glyphs(3, 2)
     (file,) = tmp_path.iterdir()
@@ -124,7 +124,7 @@ def test_a_damaged_cache_is_drawn_again(tmp_path, monkeypatch, damage):
     assert file.read_bytes() == whole
 
 
-def test_a_cache_that_would_run_code_is_not_run(tmp_path, monkeypatch):
+def test_malicious_cache_is_not_executed(tmp_path, monkeypatch):
     class Trap:
         def __reduce__(self):
             return os.system, (f"touch {tmp_path / 'sprung'}",)
@@ -139,7 +139,7 @@ def test_a_cache_that_would_run_code_is_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "sprung").exists()
 
 
-def test_another_renderer_gives_a_warning(monkeypatch):
+def test_changed_fonts_give_a_warning(monkeypatch):
     monkeypatch.setattr(MODULE, "EXPECTED", "another")
     with pytest.warns(UserWarning, match="fonts have changed"):
         glyphs()
@@ -155,12 +155,12 @@ def test_another_renderer_gives_a_warning(monkeypatch):
         ({"train_classes": 10_000}, "use fewer classes"),
     ],
 )
-def test_faults_are_named(fields, words):
+def test_invalid_input_is_rejected(fields, words):
     with pytest.raises(ValueError, match=words):
         glyphs(**fields)
 
 
-def test_query_and_gallery_faces_apart():
+def test_query_and_gallery_faces_are_disjoint():
     splits = glyphs(6, 5, query_faces=4)
     assert splits.gallery is not None
     faces = [{name.split("/")[1] for name in part.names} for part in (splits.query, splits.gallery)]
@@ -187,12 +187,12 @@ def test_faces_split_for_classification():
         ({"test_faces": 4, "faces_per_class": 12}, "needs all 16 faces"),
     ],
 )
-def test_faces_that_cannot_be_split(options, told):
+def test_invalid_face_splits_are_rejected(options, told):
     with pytest.raises(ValueError, match=told):
         glyphs(6, 5, **options)
 
 
-def test_distorted_glyphs_are_the_same_characters_in_any_number():
+def test_distorted_glyphs_keep_characters_for_any_count():
     plain, made = glyphs(6, 5), glyphs(6, 5, distortion=1.0, pictures_per_class=20)
     for one, other in ((plain.train, made.train), (plain.query, made.query)):
         assert other.classes == one.classes
@@ -206,7 +206,7 @@ def test_distorted_glyphs_are_the_same_characters_in_any_number():
     assert fewer.pixels[:3].tobytes() == made.query.pixels[:3].tobytes()
 
 
-def test_distortion_grows_with_its_strength():
+def test_distortion_increases_with_strength():
     plain = glyphs(6, 5).query
     apart = [
         np.abs(glyphs(6, 5, distortion=s).query.pixels.astype(float) - plain.pixels).mean()
@@ -216,7 +216,7 @@ def test_distortion_grows_with_its_strength():
     assert sorted(apart) == apart
 
 
-def test_distorted_queries_and_classification():
+def test_distorted_query_and_classification_splits():
     asked = {"distortion": 0.5, "pictures_per_class": 32}
     shop, classes = glyphs(6, 5, query_faces=4, **asked), glyphs(6, 5, test_faces=4, **asked)
     assert (len(shop.query), len(shop.gallery)) == (5 * 8, 5 * 24)
@@ -227,7 +227,7 @@ def test_distorted_queries_and_classification():
     "options",
     [{"distortion": -1.0}, {"pictures_per_class": 5}, {"distortion": 1, "pictures_per_class": -1}],
 )
-def test_distortions_out_of_range(options):
+def test_distortion_out_of_range_is_rejected(options):
     with pytest.raises(ValueError, match=next(reversed(options))):
         glyphs(6, 5, **options)
 
@@ -237,13 +237,13 @@ def complete():
     return alphabet(16)
 
 
-def test_sixteen_faces():
+def test_sixteen_distinct_faces():
     assert len(FACES) == len(set(FACES)) == 16
     styles = {(font(face).family_name, font(face).style_name) for face in FACES}
     assert len(styles) == 16
 
 
-def test_every_character_is_text_and_in_every_face(complete):
+def test_every_character_is_text_and_available_in_every_face(complete):
     assert len(complete) > 500
     for code, faces in complete:
         assert faces == FACES
@@ -253,7 +253,7 @@ def test_every_character_is_text_and_in_every_face(complete):
     assert kinds.isdisjoint({"Mn", "Mc", "Me", "Zs", "Cc", "Cf", "Co", "So", "Sk"})
 
 
-def test_look_alikes_are_kept_once(complete):
+def test_look_alikes_are_deduplicated(complete):
     codes = {code for code, _ in complete}
     assert ord("A") in codes
     assert codes.isdisjoint({0x0391, 0x0410})  # Alpha, Cyrillic A
@@ -262,7 +262,7 @@ def test_look_alikes_are_kept_once(complete):
     assert {ord("o"), ord("O"), ord("e"), ord("é"), ord("è")} <= codes
 
 
-def test_no_two_are_alike(complete):
+def test_no_two_characters_look_alike(complete):
     ink = draw([(code, FACES[0]) for code, _ in complete[:150]]).astype(np.float64)
     for i in range(150):
         for j in range(i):
@@ -279,7 +279,7 @@ def test_fewer_faces_only_add_characters(complete):
     assert len(codes) == len(set(codes))
 
 
-def test_a_missing_font_is_named(monkeypatch, tmp_path):
+def test_missing_font_is_reported(monkeypatch, tmp_path):
     import matplotlib
 
     monkeypatch.setattr(matplotlib, "get_data_path", lambda: str(tmp_path))
@@ -293,7 +293,7 @@ def polygon(*corners):
     return np.concatenate([points, np.roll(points, -1, axis=0)], axis=1)
 
 
-def test_a_rectangle_covers_its_area():
+def test_fill_covers_rectangle_area():
     made = fill([polygon((1.25, 2), (4.5, 2), (4.5, 5.5), (1.25, 5.5))])[0] / 255
     assert made[2:5, 2:4].min() == 1
     np.testing.assert_allclose(made[2:5, 1], 0.75, atol=0.003)
@@ -303,7 +303,7 @@ def test_a_rectangle_covers_its_area():
     assert made[:2].max() == made[6:].max() == made[:, 5:].max() == 0
 
 
-def test_direction_does_not_matter_and_a_hole_is_one_turned_round():
+def test_reversed_inner_contour_is_a_hole():
     square = polygon((1, 1), (7, 1), (7, 7), (1, 7))
     inner = polygon((3, 3), (5, 3), (5, 5), (3, 5))
     backwards = inner[:, [2, 3, 0, 1]]
@@ -314,7 +314,7 @@ def test_direction_does_not_matter_and_a_hole_is_one_turned_round():
     assert with_hole.sum() == 255 * (36 - 4)
 
 
-def test_slanted_edges_against_a_fine_grid():
+def test_fill_matches_supersampled_polygon():
     corners = ((1.3, 0.7), (7.1, 3.2), (4.4, 7.6), (2.2, 5.0))
     fine = 64
     image = Image.new("1", (8 * fine, 8 * fine))
@@ -326,7 +326,7 @@ def test_slanted_edges_against_a_fine_grid():
 
 
 @pytest.mark.parametrize("face", [FACES[0], FACES[7], FACES[10], FACES[15]])
-def test_glyphs_against_pillow_and_its_own_font_library(face):
+def test_glyphs_match_pillow(face):
     """Drawn sixteen times larger by Pillow, then averaged down, the middle in the middle."""
     side, em, fine = 32, 28, 16  # as `centered` and `fill` draw
     large = ImageFont.truetype(font(face).fname, em * fine, layout_engine=ImageFont.Layout.BASIC)
@@ -344,7 +344,7 @@ def test_glyphs_against_pillow_and_its_own_font_library(face):
         assert np.abs(made - expected).max() < 0.15, character
 
 
-def test_the_bounding_box_is_centred_and_large_glyphs_are_shrunk():
+def test_bounding_box_is_centered_and_large_glyphs_are_shrunk():
     for character in "j.W":  # W is 31 pixels wide before it is shrunk
         made = fill([centered(outline(font("DejaVuSans-Bold"), ord(character)))])[0]
         rows, columns = np.flatnonzero(made.any(axis=1)), np.flatnonzero(made.any(axis=0))
@@ -353,12 +353,12 @@ def test_the_bounding_box_is_centred_and_large_glyphs_are_shrunk():
             assert place[-1] - place[0] + 1 <= 30 + 2
 
 
-def test_drawing_many_is_drawing_each():
+def test_batch_drawing_matches_single_drawing():
     pairs = [(code, "STIXGeneral") for code in range(0x391, 0x3C9) if code != 0x3A2] * 2
     assert np.array_equal(draw(pairs), np.concatenate([draw([one]) for one in pairs]))
 
 
-def test_blank_glyphs():
+def test_blank_glyphs_have_no_ink():
     assert set(font("DejaVuSans").get_charmap()) >= {ord("A"), 0x2800}
     assert has_ink(font("DejaVuSans"), ord("A"))
     assert not has_ink(font("DejaVuSans"), 0x2800)  # the blank Braille cell

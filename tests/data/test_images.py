@@ -44,7 +44,7 @@ def test_rgb_in_other_formats(tmp_path, suffix):
     assert np.abs(read(plain, tmp_path, suffix).astype(int) - (200, 40, 90)).max() <= 6
 
 
-def test_grey_and_one_bit(tmp_path):
+def test_gray_and_one_bit(tmp_path):
     assert np.array_equal(read(Image.fromarray(GREY), tmp_path), grey3(GREY))
     assert np.array_equal(read(Image.fromarray(GREY), tmp_path, ".pgm"), grey3(GREY))
     bits = Image.fromarray(GREY > 127)
@@ -59,7 +59,7 @@ def test_palette(tmp_path):
     assert read(image, tmp_path).tolist() == [[[255, 0, 0], [0, 0, 255]]]
 
 
-def test_palette_with_transparency_lies_on_white(tmp_path):
+def test_palette_transparency_is_composited_on_white(tmp_path):
     image = Image.new("P", (2, 1))
     image.putpalette([255, 0, 0, 0, 0, 255])
     image.putdata([0, 1])
@@ -71,7 +71,7 @@ def test_palette_with_transparency_lies_on_white(tmp_path):
     assert gif.tolist() == [[[255, 255, 255], [0, 0, 255]]]
 
 
-def test_alpha_lies_on_white(tmp_path):
+def test_alpha_is_composited_on_white(tmp_path):
     alpha = RNG.integers(0, 256, (6, 9, 1), np.uint8)
     image = Image.fromarray(np.concatenate([COLOUR, alpha], axis=2))
     cover = alpha / 255.0
@@ -82,7 +82,7 @@ def test_alpha_lies_on_white(tmp_path):
     assert np.abs(read(both, tmp_path) - (GREY[..., None] * cover + 255 * (1 - cover))).max() <= 1
 
 
-def test_a_colour_named_transparent_lies_on_white(tmp_path):
+def test_transparent_color_is_composited_on_white(tmp_path):
     image = Image.fromarray(np.array([[[9, 9, 9], [1, 2, 3]]], np.uint8))
     assert read(image, tmp_path, transparency=(9, 9, 9)).tolist() == [[[255] * 3, [1, 2, 3]]]
 
@@ -95,7 +95,7 @@ def test_cmyk(tmp_path):
     assert read(Image.fromarray(ink, mode="CMYK"), tmp_path, ".tif")[0, 0].tolist() == [0, 255, 255]
 
 
-def test_sixteen_bits_of_a_portable_greymap(tmp_path):
+def test_16_bit_pgm(tmp_path):
     deep = np.linspace(0, 65535, 54).reshape(6, 9).astype(np.uint16)
     path = tmp_path / "picture.pgm"
     path.write_bytes(b"P5 9 6 65535\n" + deep.astype(">u2").tobytes())
@@ -103,23 +103,23 @@ def test_sixteen_bits_of_a_portable_greymap(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_sixteen_bits_keep_their_upper_eight(tmp_path, suffix):
+def test_16_bit_image_keeps_upper_eight_bits(tmp_path, suffix):
     deep = np.linspace(0, 65535, 54).reshape(6, 9).astype(np.uint16)
     assert np.array_equal(read(Image.fromarray(deep), tmp_path, suffix), grey3(deep >> 8))
 
 
-def test_a_dark_sixteen_bit_image_stays_dark(tmp_path):
+def test_dark_16_bit_image_stays_dark(tmp_path):
     deep = np.full((4, 4), 200, np.uint16)
     assert read(Image.fromarray(deep), tmp_path).max() == 0
 
 
-def test_big_endian_sixteen_bits(tmp_path):
+def test_big_endian_16_bit_image(tmp_path):
     deep = np.linspace(0, 65535, 54).reshape(6, 9).astype(np.uint16)
     image = Image.frombytes("I;16B", (9, 6), deep.astype(">u2").tobytes())
     assert np.array_equal(read(image, tmp_path, ".tif"), grey3(deep >> 8))
 
 
-def test_thirty_two_bits_and_floats(tmp_path):
+def test_32_bit_and_float_images(tmp_path):
     wide = np.array([[0, 1_000_000, 2_000_000]], np.int32)
     assert read(Image.fromarray(wide), tmp_path, ".tif")[0, :, 0].tolist() == [0, 128, 255]
     unit = np.array([[0.0, 0.5, 1.0]], np.float32)
@@ -158,19 +158,19 @@ def test_exif_orientation(tmp_path, orientation, suffix):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_damaged_exif_block_does_no_harm(tmp_path):
+def test_damaged_exif_is_ignored(tmp_path):
     made = read(Image.fromarray(COLOUR), tmp_path, exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
     assert np.array_equal(made, COLOUR)
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp", ".png", ".tif"])
-def test_animations_by_their_first_frame(tmp_path, suffix):
+def test_animation_uses_first_frame(tmp_path, suffix):
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
     made = read(frames[0], tmp_path, suffix, save_all=True, append_images=frames[1:])
     assert np.abs(made.astype(int) - (255, 0, 0)).max() <= 4
 
 
-def test_a_large_jpeg_may_be_decoded_smaller(tmp_path):
+def test_large_jpeg_is_decoded_at_reduced_size(tmp_path):
     image = Image.fromarray(COLOUR).resize((800, 400), Image.Resampling.BICUBIC)
     image.save(tmp_path / "large.jpg")
     assert open_image(tmp_path / "large.jpg").size == (800, 400)
@@ -178,7 +178,7 @@ def test_a_large_jpeg_may_be_decoded_smaller(tmp_path):
     assert open_image(tmp_path / "large.jpg", at_least=201).size == (800, 400)
 
 
-def test_an_opened_file_is_read_too():
+def test_open_image_accepts_file_objects():
     stream = io.BytesIO()
     Image.fromarray(COLOUR).save(stream, "PNG")
     assert np.array_equal(np.asarray(open_image(io.BytesIO(stream.getvalue()))), COLOUR)
@@ -202,7 +202,7 @@ def png_header(width, height):
 
 
 @pytest.mark.parametrize("limit", [Image.MAX_IMAGE_PIXELS, None])  # None: Pillow has no limit
-def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, limit):
+def test_decompression_bomb_is_rejected(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     path = tmp_path / "bomb.png"
     path.write_bytes(png_header(60_000, 60_000))
@@ -210,7 +210,7 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, limit):
         open_image(path)
 
 
-def test_the_limit_is_exact(tmp_path, monkeypatch):
+def test_pixel_limit_is_exact(tmp_path, monkeypatch):
     path = tmp_path / "picture.png"
     Image.fromarray(COLOUR).save(path)
     monkeypatch.setattr(module, "MAX_PIXELS", 54)
@@ -233,7 +233,7 @@ def test_the_limit_is_exact(tmp_path, monkeypatch):
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "damaged or not one of"),
     ],
 )
-def test_what_is_not_an_image_is_named(tmp_path, data, words):
+def test_non_image_is_rejected(tmp_path, data, words):
     path = tmp_path / "picture.jpg"
     path.write_bytes(data)
     with pytest.raises(UnreadableImage, match=words) as caught:
@@ -243,7 +243,7 @@ def test_what_is_not_an_image_is_named(tmp_path, data, words):
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_a_truncated_image_is_named(tmp_path, suffix):
+def test_truncated_image_is_rejected(tmp_path, suffix):
     path = tmp_path / f"picture{suffix}"
     Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:-400])
@@ -251,25 +251,25 @@ def test_a_truncated_image_is_named(tmp_path, suffix):
         open_image(path)
 
 
-def test_faults_of_the_file_system(tmp_path):
+def test_missing_file_and_folder_are_rejected(tmp_path):
     with pytest.raises(UnreadableImage, match="no such file"):
         open_image(tmp_path / "missing.jpg")
     with pytest.raises(UnreadableImage, match="it is a folder"):
         open_image(tmp_path)
 
 
-def test_a_name_that_lies_about_the_format_does_not_matter(tmp_path):
+def test_wrong_file_extension_is_ignored(tmp_path):
     Image.fromarray(COLOUR).save(tmp_path / "picture.jpg", format="PNG")
     assert np.array_equal(np.asarray(open_image(tmp_path / "picture.jpg")), COLOUR)
 
 
-def test_no_format_that_starts_another_program():
+def test_formats_that_run_external_programs_are_excluded():
     assert {"EPS", "WMF", "FPX", "MIC", "PDF"}.isdisjoint(FORMATS)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow remarks on damaged tags
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
-def test_damaged_bytes_never_end_in_another_error(name):
+def test_damaged_bytes_raise_only_unreadable_image(name):
     """Forty files of each format with random bytes changed or cut: an image, or its own error."""
     stream = io.BytesIO()
     Image.fromarray(RNG.integers(0, 256, (40, 40, 3), np.uint8)).save(stream, name)
@@ -289,13 +289,13 @@ def test_damaged_bytes_never_end_in_another_error(name):
     assert unreadable > 0
 
 
-def test_floats_of_one_value_out_of_range(tmp_path):
+def test_constant_float_image_out_of_range(tmp_path):
     Image.fromarray(np.full((2, 3), 300.0, np.float32)).save(tmp_path / "flat.tiff")
     assert np.asarray(open_image(tmp_path / "flat.tiff")).tolist() == [[[0] * 3] * 3] * 2
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_named_pipe_is_rejected_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     with pytest.raises(UnreadableImage, match="not a file"):
         open_image(tmp_path / "pipe.jpg")
@@ -352,7 +352,7 @@ def jpeg_with_orientation(path, value):
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
-def test_a_file_and_its_image_give_the_same_pixels(tmp_path, orientation):
+def test_file_and_pil_image_give_the_same_pixels(tmp_path, orientation):
     path = jpeg_with_orientation(tmp_path / "photo.jpg", orientation)
     from_file = open_image(path, side=64)
     with Image.open(path) as image:
@@ -366,7 +366,7 @@ def test_a_file_and_its_image_give_the_same_pixels(tmp_path, orientation):
     assert np.array_equal(from_file, open_image(from_file, side=64)), "orientation is applied once"
 
 
-def test_an_exif_block_that_cannot_be_written_again_turns_the_image_too(tmp_path):
+def test_orientation_of_malformed_exif_is_applied(tmp_path):
     """Its orientation is 6, and the width, which should be positive, is -5."""
     entries = struct.pack("<HHIi", 0x100, 9, 1, -5) + struct.pack("<HHIHH", 0x112, 3, 1, 6, 0)
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
@@ -380,7 +380,7 @@ def test_an_exif_block_that_cannot_be_written_again_turns_the_image_too(tmp_path
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "L", "1", "CMYK", "I;16", "I", "F"])
-def test_bands_do_not_change_a_conversion(monkeypatch, mode):
+def test_banded_conversion_matches_whole_image(monkeypatch, mode):
     draw = np.random.default_rng(0)
     if mode in ("I;16", "I", "F"):
         kind = {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]
@@ -395,7 +395,7 @@ def test_bands_do_not_change_a_conversion(monkeypatch, mode):
     assert np.array_equal(whole, module.to_rgb(image))
 
 
-def test_control_characters_in_a_name_are_escaped(tmp_path):
+def test_control_characters_in_path_are_escaped(tmp_path):
     path = tmp_path / "\x1b]0;title\x07.jpg"
     with pytest.raises(UnreadableImage) as caught:
         open_image(path)
@@ -425,20 +425,20 @@ def decoded(monkeypatch):
     return seen
 
 
-def test_the_short_side_is_shrunk_and_never_enlarged(photo, tmp_path):
+def test_short_side_is_shrunk_and_never_enlarged(photo, tmp_path):
     assert open_image(photo, side=64).size == (96, 64)
     Image.new("RGB", (30, 50)).save(tmp_path / "small.png")
     assert open_image(tmp_path / "small.png", side=64).size == (30, 50)
 
 
-def test_decoding_smaller_cannot_be_seen(photo):
+def test_reduced_jpeg_decoding_is_close_to_exact(photo):
     with Image.open(photo) as image:
         exact = np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR), dtype=np.float64)
     drafted = np.asarray(open_image(photo, 128, 64))
     assert 0 < np.abs(drafted - exact).mean() < 1.5
 
 
-def test_shrinking_is_what_evaluation_does_where_nothing_is_decoded_smaller(photo):
+def test_shrinking_matches_evaluation_resize(photo):
     with Image.open(photo) as image:
         exact = np.asarray(image.resize((600, 400), Image.Resampling.BILINEAR))
     assert np.array_equal(open_image(photo, side=400), exact)
@@ -446,7 +446,7 @@ def test_shrinking_is_what_evaluation_does_where_nothing_is_decoded_smaller(phot
 
 @pytest.mark.parametrize("memory", [0, 1 << 20])
 @pytest.mark.parametrize("disk", [0, 1 << 20])
-def test_all_states_of_the_cache_give_the_same_image(photo, tmp_path, memory, disk, decoded):
+def test_cache_state_does_not_change_the_image(photo, tmp_path, memory, disk, decoded):
     expected = open_image(photo, 128, 64)
     for _ in range(2):  # two runs over one folder
         cache = ImageCache(64, memory, disk, tmp_path / "cache")
@@ -455,7 +455,7 @@ def test_all_states_of_the_cache_give_the_same_image(photo, tmp_path, memory, di
     assert len(decoded) == {(0, 0): 6, (0, 1): 1, (1, 0): 2, (1, 1): 1}[memory > 0, disk > 0]
 
 
-def test_a_changed_photograph_is_decoded_again(tmp_path, decoded):
+def test_changed_file_is_decoded_again(tmp_path, decoded):
     photo = tmp_path / "photo.bmp"
     for times, colour in enumerate(((255, 0, 0), (0, 0, 255)), start=1):
         Image.new("RGB", (90, 60), colour).save(photo)  # a file of the same size
@@ -465,14 +465,14 @@ def test_a_changed_photograph_is_decoded_again(tmp_path, decoded):
         assert made[0, 0].tolist() == list(colour)
 
 
-def test_sides_do_not_mix(photo, tmp_path):
+def test_cache_separates_image_sizes(photo, tmp_path):
     for side in (64, 32):
         made = ImageCache(side, folder=tmp_path / "cache").image(photo)
         assert min(made.shape[:2]) == side
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "foreign"])
-def test_a_damaged_file_is_made_again(photo, tmp_path, damage, decoded):
+def test_damaged_cache_file_is_rebuilt(photo, tmp_path, damage, decoded):
     expected = ImageCache(64, folder=tmp_path / "cache").image(photo)
     (file,) = (tmp_path / "cache").rglob("*.raw")
     whole = file.read_bytes()
@@ -485,7 +485,7 @@ def test_a_damaged_file_is_made_again(photo, tmp_path, damage, decoded):
     assert file.read_bytes() == whole
 
 
-def test_budgets_are_kept(make_folder, tmp_path, decoded):
+def test_cache_budgets_are_respected(make_folder, tmp_path, decoded):
     paths = sorted(make_folder({"x": 6}, size=(20, 10)).rglob("*.png"))  # 600 bytes each
     cache = ImageCache(64, memory=1300, disk=2000, folder=tmp_path / "cache")
     for _ in range(2):
@@ -499,7 +499,7 @@ def test_budgets_are_kept(make_folder, tmp_path, decoded):
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-def test_a_disk_that_takes_nothing_does_no_harm(photo, tmp_path, monkeypatch, fault):
+def test_cache_write_failure_is_ignored(photo, tmp_path, monkeypatch, fault):
     expected = open_image(photo, 128, 64)
 
     def fail(*_, **__):
@@ -512,13 +512,13 @@ def test_a_disk_that_takes_nothing_does_no_harm(photo, tmp_path, monkeypatch, fa
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
-def test_a_folder_that_cannot_be_made_does_no_harm(photo, tmp_path):
+def test_cache_folder_creation_failure_is_ignored(photo, tmp_path):
     (tmp_path / "file").write_text("in the way")
     cache = ImageCache(64, memory=0, folder=tmp_path / "file" / "cache")
     assert np.array_equal(cache.image(photo), open_image(photo, 128, 64))
 
 
-def test_images_are_read_only(photo, tmp_path):
+def test_cached_images_are_read_only(photo, tmp_path):
     cache = ImageCache(64, folder=tmp_path / "cache")
     with pytest.raises(ValueError, match="read-only"):
         cache.image(photo)[0, 0, 0] = 1
@@ -548,24 +548,24 @@ def test_threads_share_one_cache(make_folder, tmp_path):
     ("name", "fault"),
     [("missing.jpg", "no such file"), ("bad.jpg", "HTML page"), ("a\0b.png", "null")],
 )
-def test_faults_are_named_by_the_cache(tmp_path, name, fault):
+def test_cache_reports_unreadable_images(tmp_path, name, fault):
     (tmp_path / "bad.jpg").write_bytes(b"<html>")
     with pytest.raises(UnreadableImage, match=fault):
         ImageCache(folder=tmp_path).image(os.path.join(tmp_path, name))
 
 
-def test_the_variable_names_the_folder(monkeypatch, tmp_path):
+def test_cache_folder_from_environment_variable(monkeypatch, tmp_path):
     monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "here"))
     assert cache_folder() == tmp_path / "here"
 
 
-def test_without_the_variable_it_lies_in_the_home(monkeypatch, tmp_path):
+def test_cache_folder_defaults_to_home_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("PROXYSYNTH_CACHE")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert cache_folder() == tmp_path / ".cache" / "proxysynth"
 
 
-def test_an_account_without_a_home_still_has_a_folder(monkeypatch):
+def test_cache_folder_without_home_directory(monkeypatch):
     def no_home():
         raise RuntimeError("no home")
 
@@ -574,20 +574,20 @@ def test_an_account_without_a_home_still_has_a_folder(monkeypatch):
     assert cache_folder().name == "proxysynth"
 
 
-def test_a_cached_file_is_written_and_nothing_else(tmp_path):
+def test_atomic_write_leaves_no_temporary_files(tmp_path):
     write_atomically(tmp_path / "new" / "file", memoryview(b"abcd"))
     assert (tmp_path / "new" / "file").read_bytes() == b"abcd"
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
-def test_no_file_is_cached_where_no_folder_can_be(tmp_path):
+def test_atomic_write_without_folder_fails(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError):
         write_atomically(tmp_path / "file" / "inside", b"x")
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
-def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch, fault):
+def test_failed_atomic_write_keeps_old_file(tmp_path, monkeypatch, fault):
     (tmp_path / "file").write_bytes(b"old")
 
     def fail(*_):

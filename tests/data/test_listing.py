@@ -34,7 +34,7 @@ def test_paths_and_counts():
     assert listing.labels.dtype == np.int64
 
 
-def test_labels_cannot_be_changed_behind_the_listing():
+def test_labels_are_copied_and_read_only():
     given = np.array([0, 1])
     listing = Listing(("x", "y"), given, ("a", "b"), root=Path("/p"))
     given[0] = 1
@@ -51,20 +51,20 @@ def test_take_keeps_order_and_classes():
     assert np.array_equal(taken.pixels, pixels([0, 1, 2, 1], "abc").pixels[[3, 0]])
 
 
-def test_of_classes_numbers_them_as_given():
+def test_of_classes_relabels_in_given_order():
     listing = files([0, 1, 2, 1, 0], "abc").of_classes(["c", "a"])
     assert listing.names == ("0.jpg", "2.jpg", "4.jpg")
     assert listing.labels.tolist() == [1, 0, 1]
     assert listing.classes == ("c", "a")
 
 
-def test_without_empty_classes_closes_the_gap():
+def test_without_empty_classes_relabels():
     listing = files([0, 2], "abc").without_empty_classes()
     assert listing.classes == ("a", "c")
     assert listing.labels.tolist() == [0, 1]
 
 
-def test_fingerprint_sees_every_part_and_nothing_else():
+def test_fingerprint_depends_only_on_content():
     one = pixels([0, 1], "ab")
     other_pixels = one.pixels.copy()
     other_pixels[1, 2, 3] ^= 1
@@ -82,7 +82,7 @@ def test_fingerprint_sees_every_part_and_nothing_else():
     assert here.fingerprint() == there.fingerprint()
 
 
-def test_fingerprint_is_the_same_in_every_session():
+def test_fingerprint_is_stable_across_sessions():
     assert files([0, 1, 1], "ab").fingerprint() == "300bb3a80a11"
 
 
@@ -97,19 +97,19 @@ def test_fingerprint_is_the_same_in_every_session():
         ({"root": None, "pixels": np.zeros((3, 4, 4), np.uint8)}, "pixels"),
     ],
 )
-def test_faults_are_named(change, words):
+def test_invalid_input_is_rejected(change, words):
     with pytest.raises(ValueError, match=words):
         replace(files([0, 1], "ab"), **change)
 
 
-def test_listing_of_files_sorts():
+def test_listing_of_files_is_sorted():
     listing = listing_of_files(Path("/p"), [("b/2", "b"), ("a/9", "a"), ("b/1", "b")])
     assert listing.names == ("a/9", "b/1", "b/2")
     assert listing.labels.tolist() == [0, 1, 1]
     assert listing.classes == ("a", "b")
 
 
-def test_shuffled_names_keep_their_order_when_one_joins():
+def test_shuffled_order_is_stable_when_a_name_is_added():
     names = [f"class {i}" for i in range(50)]
     order = shuffled_names(names, 3)
     assert sorted(order) == sorted(names)
@@ -118,7 +118,7 @@ def test_shuffled_names_keep_their_order_when_one_joins():
     assert [name for name in longer if name != "newcomer"] == order
 
 
-def test_shuffled_names_are_the_same_in_every_session():
+def test_shuffled_names_are_stable_across_sessions():
     assert shuffled_names("abcdef", 0) == list("fdacbe")  # by sha256sum of "0:a", "0:b", ...
 
 
@@ -129,7 +129,7 @@ def listing(counts, prefix="class"):
     return Listing(names, labels, classes, root=Path("/p"))
 
 
-def test_validation_takes_whole_classes_out_of_training():
+def test_validation_holds_out_whole_classes():
     splits = Splits(listing([3] * 10), listing([2, 2], "test"))
     held = with_validation(splits, fraction=0.3, seed=1)
     assert len(held.validation.classes) == 3
@@ -143,12 +143,12 @@ def test_validation_takes_whole_classes_out_of_training():
     )
 
 
-def test_a_validation_that_came_with_the_data_is_kept():
+def test_existing_validation_is_kept():
     splits = Splits(listing([3] * 4), listing([2, 2]), validation=listing([2, 2], "own"))
     assert with_validation(splits) is splits
 
 
-def test_too_few_classes_to_hold_out():
+def test_too_few_validation_classes_are_rejected():
     with pytest.raises(ValueError, match="leaves fewer than 2 to train on"):
         with_validation(Splits(listing([3] * 3), listing([2, 2])))
 
@@ -161,13 +161,13 @@ def test_queries_without_a_positive_are_counted():
     assert apart.without_positive() == 3
 
 
-def test_classes_both_trained_and_tested_are_named():
+def test_classes_in_both_train_and_test_are_reported():
     splits = Splits(listing([2, 2, 2]), listing([2, 2]))
     assert any("All test classes are also trained on" in remark for remark in splits.remarks())
     assert Splits(listing([2, 2]), listing([2, 2], "other")).remarks() == ()
 
 
-def test_describe_names_each_listing():
+def test_describe_lists_every_part():
     text = Splits(listing([2, 2]), listing([2, 2], "t"), notes=("A note.",)).describe()
     assert text.splitlines() == [
         "train: 4 images of 2 classes",
@@ -176,7 +176,7 @@ def test_describe_names_each_listing():
     ]
 
 
-def test_fingerprint_tells_the_parts_apart():
+def test_fingerprint_distinguishes_the_parts():
     one, two = listing([2, 2]), listing([2, 2], "other")
     prints = {
         Splits(one, two).fingerprint(),
@@ -194,12 +194,12 @@ def test_fingerprint_tells_the_parts_apart():
         (Splits(listing([2, 2]), listing([1, 1, 1])), "none of the 3 test images"),
     ],
 )
-def test_hopeless_splits_are_refused(splits, words):
+def test_unusable_splits_are_rejected(splits, words):
     with pytest.raises(ValueError, match=words):
         require_usable(splits)
 
 
-def test_training_is_possible_without_a_test():
+def test_splits_without_test_pairs_can_be_trained_on():
     splits = require_usable(Splits(listing([2, 2]), listing([4])))
     assert not splits.testable
     with pytest.raises(ValueError, match="unseen"):
@@ -207,14 +207,14 @@ def test_training_is_possible_without_a_test():
 
 
 @pytest.mark.parametrize(("count", "seen"), [(2, 2), (3, 3), (4, 2), (5, 3)])
-def test_a_rule_leaves_two_classes_to_train_on_and_two_or_none_to_test(count, seen):
+def test_default_split_of_few_classes(count, seen):
     splits = ClassSplit()(class_split_listing(NAMES[:count]))
     assert len(splits.train.classes) == seen
     assert len(splits.query.classes) == count - seen
     assert splits.testable == (count > seen)
 
 
-def test_all_classes_are_those_of_every_part_each_image_once():
+def test_with_all_seen_contains_every_image_once():
     base = class_split_listing(NAMES[:8])
     splits = ClassSplit()(base)
     twice = replace(splits, gallery=splits.query)
@@ -240,7 +240,7 @@ def grid(classes: int, each: int) -> Listing:
     return listing([each] * classes)
 
 
-def test_folds_cover_the_seen_classes_once():
+def test_folds_cover_seen_classes_once():
     splits = Splits(train=grid(10, 3), query=grid(2, 4), name="made")
     held = []
     for fold in range(4):
@@ -253,12 +253,12 @@ def test_folds_cover_the_seen_classes_once():
     assert held == list(splits.train.classes)  # neighbouring classes, each in one fold
 
 
-def test_fewer_classes_than_folds():
+def test_too_few_classes_for_folds_are_rejected():
     with pytest.raises(ValueError, match="4 folds need 8"):
         with_fold(Splits(train=grid(7, 3), query=grid(2, 4)), 0, 4)
 
 
-def test_spread_takes_as_many_of_each_class():
+def test_stratified_subset_is_balanced():
     listing = grid(4, 10)
     assert np.bincount(listing.labels[stratified_subset(listing, 18)]).tolist() in (
         [5, 5, 4, 4], [5, 4, 5, 4], [5, 4, 4, 5], [4, 5, 5, 4], [4, 5, 4, 5], [4, 4, 5, 5],
@@ -286,14 +286,14 @@ def class_split_listing(names=NAMES, each=3):
     return Listing(tuple(map(str, range(len(labels)))), labels, names, root=Path("/p"))
 
 
-def test_half_by_default_without_overlap():
+def test_default_split_is_half_without_overlap():
     splits = ClassSplit()(class_split_listing())
     assert len(splits.train.classes) == len(splits.query.classes) == 5
     assert {*splits.train.classes, *splits.query.classes} == set(NAMES)
     assert len(splits.train) == len(splits.query) == 15
 
 
-def test_the_rule_is_fixed_and_the_seed_changes_it():
+def test_split_is_deterministic_for_a_seed():
     assert ClassSplit().classes(NAMES) == ClassSplit().classes(NAMES[::-1])
     chosen = {tuple(ClassSplit(seed=seed).classes(NAMES)[1]) for seed in range(10)}
     assert len(chosen) > 5
@@ -305,7 +305,7 @@ def test_fraction_and_sorted_order():
     assert unseen == list(NAMES[7:])
 
 
-def test_explicit_lists():
+def test_explicit_class_lists():
     seen, unseen = ClassSplit(unseen_classes=NAMES[2:4]).classes(NAMES)
     assert unseen == list(NAMES[2:4])
     assert len(seen) == 8
@@ -325,12 +325,12 @@ def test_explicit_lists():
         ({"seen_classes": ("a",), "unseen_classes": ("a",)}, "either seen or unseen"),
     ],
 )
-def test_faults_of_the_rule(fields, words):
+def test_invalid_rule_is_rejected(fields, words):
     with pytest.raises(ValueError, match=words):
         ClassSplit(**fields)
 
 
-def test_faults_of_the_data():
+def test_data_not_matching_the_rule_is_rejected():
     with pytest.raises(ValueError, match="'class 1'"):
         ClassSplit(unseen_classes=("class 1",)).classes(NAMES)
     with pytest.raises(ValueError, match="2 seen classes"):

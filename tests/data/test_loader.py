@@ -55,7 +55,7 @@ def same(one, two):
     )
 
 
-def test_a_batch_is_what_its_parts_make(listing):
+def test_batch_matches_manual_computation(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"])
     (batch,) = loader.batches([np.array([4, 0, 2])], seed=7, epoch=3)
     assert batch.images.shape == (3, 3, 16, 16)
@@ -72,13 +72,13 @@ def test_a_batch_is_what_its_parts_make(listing):
         np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), made * scale - shift)
 
 
-def test_images_that_are_numbers_already_stay_as_they_are():
+def test_float_images_are_unchanged():
     images = torch.randn(2, 3, 4, 4)
     assert Batch(images, torch.zeros(2)).inputs(CPU) is images
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_workers_change_nothing(listing, tmp_path, cached):
+def test_workers_do_not_change_results(listing, tmp_path, cached):
     plan = [batch for epoch in range(3) for batch in Shuffled()(listing.labels, epoch, 2)]
     made = []
     for workers in (0, 1, 3):
@@ -89,7 +89,7 @@ def test_workers_change_nothing(listing, tmp_path, cached):
     assert same(made[0], made[2])
 
 
-def test_an_image_looks_the_same_in_any_batch_on_any_rank(listing):
+def test_image_does_not_depend_on_batch_or_rank(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"], workers=2)
     whole = collect(loader, [np.arange(len(listing))], seed=1, epoch=5)[0][0]
     for rank in range(2):
@@ -98,7 +98,7 @@ def test_an_image_looks_the_same_in_any_batch_on_any_rank(listing):
         assert torch.equal(images, whole[rank::2])
 
 
-def test_epoch_and_seed_change_what_is_seen(listing):
+def test_augmentation_depends_on_epoch_and_seed(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"])
     plan = [np.arange(4)]
     seen = [
@@ -110,13 +110,13 @@ def test_epoch_and_seed_change_what_is_seen(listing):
         assert not torch.equal(seen[0][image], seen[2][image])
 
 
-def test_an_epoch_continues_from_its_middle(listing):
+def test_epoch_can_resume_in_the_middle(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"], workers=2)
     plan = Shuffled(seed=2)(listing.labels, 4, 2)
     assert same(collect(loader, plan, epoch=4)[2:], collect(loader, plan[2:], epoch=4))
 
 
-def test_batches_do_not_depend_on_the_state_of_the_cache(listing, tmp_path):
+def test_batches_do_not_depend_on_cache_state(listing, tmp_path):
     """Cold, warm, from disk, without memory, without disk: bit for bit the same."""
     plan = in_order(len(listing), 4)
 
@@ -130,7 +130,7 @@ def test_batches_do_not_depend_on_the_state_of_the_cache(listing, tmp_path):
         assert all(same(one, two) for one, two in zip(cold, other, strict=True))
 
 
-def test_evaluation_is_the_same_with_a_cache_of_its_own_size(listing, tmp_path):
+def test_cached_evaluation_matches_uncached(listing, tmp_path):
     plan = in_order(len(listing), 4)
     transform = CenterCrop(resize=32, size=28)
     plain = Loader(listing, transform, PIXELS["imagenet"])
@@ -140,7 +140,7 @@ def test_evaluation_is_the_same_with_a_cache_of_its_own_size(listing, tmp_path):
 
 @pytest.mark.parametrize("name", ["grey", "imagenet", "caffe_bgr"])
 @pytest.mark.parametrize("colour", [False, True])
-def test_pixels_in_memory_with_any_convention(name, colour):
+def test_in_memory_pixels_with_any_convention(name, colour):
     listing, convention = memory(colour=colour), PIXELS[name]
     plan = MPerClass(m=2)(listing.labels, 0, 4)
     batches = Loader(listing, AsIs(), convention, workers=2).batches(plan)
@@ -152,19 +152,19 @@ def test_pixels_in_memory_with_any_convention(name, colour):
             assert torch.equal(image.permute(1, 2, 0), expected)
 
 
-def test_pixels_in_memory_can_be_cropped_too():
+def test_in_memory_pixels_can_be_cropped():
     loader = Loader(memory(), RandomResizedCrop(8), PIXELS["grey"], workers=2)
     (batch,) = loader.batches([np.arange(5)])
     assert batch.images.shape == (5, 1, 8, 8)
 
 
-def test_grey_convention_on_coloured_files(listing):
+def test_grey_convention_on_color_files(listing):
     (batch,) = Loader(listing, CenterCrop(16, 16), PIXELS["grey"]).batches([np.arange(2)])
     grey = CenterCrop(16, 16)(open_image(listing.path(1)).convert("L"))
     np.testing.assert_array_equal(batch.images[1, 0].numpy(), grey)
 
 
-def test_batches_that_are_kept_stay_as_they_were(listing):
+def test_kept_batches_are_unchanged(listing):
     plan = [np.array([i]) for i in range(len(listing))] * 3
     for workers in (0, 2):
         loader = Loader(listing, CROP, PIXELS["imagenet"], workers)
@@ -172,7 +172,7 @@ def test_batches_that_are_kept_stay_as_they_were(listing):
         assert all(torch.equal(a, b[0]) for a, b in zip(kept, collect(loader, plan), strict=True))
 
 
-def test_a_bad_file_stops_the_epoch_and_is_named(listing):
+def test_unreadable_file_stops_the_epoch(listing):
     listing.path(3).write_bytes(b"<html>")
     for workers in (0, 2):
         loader = Loader(listing, CROP, PIXELS["imagenet"], workers)
@@ -182,7 +182,7 @@ def test_a_bad_file_stops_the_epoch_and_is_named(listing):
     assert workers_left() == 0
 
 
-def test_leaving_early_ends_the_workers(listing):
+def test_closing_early_ends_the_workers(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"], workers=3)
     batches = loader.batches(in_order(len(listing), 2))
     next(batches)
@@ -195,7 +195,7 @@ def workers_left():
     return sum(thread.name.startswith("loader") for thread in threading.enumerate())
 
 
-def test_an_empty_plan_and_a_list_for_a_plan(listing):
+def test_empty_plan_and_list_plan(listing):
     for workers in (0, 2):
         loader = Loader(listing, CROP, PIXELS["imagenet"], workers)
         assert list(loader.batches([])) == []
@@ -203,7 +203,7 @@ def test_an_empty_plan_and_a_list_for_a_plan(listing):
         assert batch.labels.tolist() == listing.labels[[1, 2]].tolist()
 
 
-def test_one_image(listing, tmp_path):
+def test_read_image_from_memory_file_and_cache(listing, tmp_path):
     assert read_image(memory(), 3).size == (5, 6)
     assert read_image(listing, 0).size == (50, 40)
     assert read_image(listing, 0, ImageCache(20, folder=tmp_path)).size == (25, 20)
@@ -213,7 +213,7 @@ def test_default_workers():
     assert 1 <= default_workers() <= 8
 
 
-def test_glyphs_come_by_the_thousand():
+def test_loader_throughput():
     """A floor far below what it does, to notice a loop over images creeping in."""
     import time
 
@@ -230,20 +230,20 @@ def test_glyphs_come_by_the_thousand():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 80), st.integers(2, 30), st.integers(0, 5))
-def test_shuffled_takes_every_image_once(n, size, epoch):
+def test_shuffled_covers_every_image_once(n, size, epoch):
     batches = Shuffled(seed=1)(np.zeros(n, np.int64), epoch, size)
     assert sorted(np.concatenate(batches).tolist()) == list(range(n))
     assert all(len(batch) == size for batch in batches[:-1])
     assert 2 <= len(batches[-1]) <= size + 1
 
 
-def test_a_single_image_left_over_joins_the_batch_before():
+def test_single_leftover_image_joins_previous_batch():
     batches = Shuffled()(np.zeros(9, np.int64), 0, 4)
     assert [len(batch) for batch in batches] == [4, 5]
 
 
 @pytest.mark.parametrize("sampler", [Shuffled(seed=3), MPerClass(m=2, seed=3)])
-def test_an_epoch_depends_on_seed_and_epoch_only(sampler):
+def test_sampler_depends_only_on_seed_and_epoch(sampler):
     labels = np.arange(40) % 8
     one = [batch.tolist() for batch in sampler(labels, 5, 8)]
     assert one == [batch.tolist() for batch in sampler(labels, 5, 8)]
@@ -252,12 +252,12 @@ def test_an_epoch_depends_on_seed_and_epoch_only(sampler):
     assert one != [batch.tolist() for batch in other(labels, 5, 8)]
 
 
-def test_the_order_is_the_same_in_every_session():
+def test_shuffled_order_is_stable_across_sessions():
     order = np.concatenate(Shuffled()(np.zeros(8, np.int64), 0, 4))
     assert order.tolist() == [1, 2, 3, 5, 0, 4, 7, 6]
 
 
-def test_every_position_is_as_likely_as_any_other():
+def test_shuffled_positions_are_uniform():
     counts = np.zeros((5, 5))
     for epoch in range(2000):
         counts[np.arange(5), np.concatenate(Shuffled()(np.zeros(5, np.int64), epoch, 5))] += 1
@@ -266,7 +266,7 @@ def test_every_position_is_as_likely_as_any_other():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 12), st.integers(1, 5), st.integers(0, 3), st.data())
-def test_m_per_class(classes, m, epoch, data):
+def test_m_per_class_batches(classes, m, epoch, data):
     sizes = data.draw(st.lists(st.integers(1, 9), min_size=classes, max_size=classes))
     labels = np.repeat(np.arange(classes), sizes)
     per_batch = data.draw(st.integers(1, classes))
@@ -286,23 +286,23 @@ def test_m_per_class(classes, m, epoch, data):
     assert len(batches) == max(1, len(labels) // (per_batch * m))
 
 
-def test_m_per_class_deals_all_images_before_any_again():
+def test_m_per_class_uses_all_images_before_repeating():
     labels = np.repeat([0, 1], 6)
     dealt = np.concatenate(MPerClass(m=2)(labels, 0, 4))
     assert sorted(dealt.tolist()) == list(range(12))
 
 
-def test_classes_without_an_image_are_skipped():
+def test_m_per_class_skips_empty_classes():
     labels = np.array([0, 0, 3, 3])
     assert len(MPerClass(m=2)(labels, 0, 4)[0]) == 4
 
 
 @pytest.mark.parametrize("size", [6, 12])
-def test_m_per_class_names_what_would_fit(size):
+def test_m_per_class_error_suggests_batch_size(size):
     with pytest.raises(ValueError, match="multiple of m=4 up to 8"):
         MPerClass(m=4)(np.repeat([0, 1], 9), 0, size)
 
 
-def test_in_order_covers_everything_once():
+def test_in_order_covers_every_image_once():
     assert [batch.tolist() for batch in in_order(5, 2)] == [[0, 1], [2, 3], [4]]
     assert in_order(0, 2) == []

@@ -29,7 +29,7 @@ def slow_crop(width, height, scale, ratio, draw):
 
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (300, 300), (200, 300)])
-def test_crops_are_distributed_as_defined(width, height):
+def test_crop_distribution_matches_reference(width, height):
     crop = RandomResizedCrop(scale=(0.08, 1.0))
     draw = random.Random(1)
     ours, theirs = [], []
@@ -46,7 +46,7 @@ def test_crops_are_distributed_as_defined(width, height):
         assert stats.ks_2samp(mine, other).pvalue > 1e-3
 
 
-def test_area_is_uniform_and_ratio_log_uniform_where_all_fit():
+def test_crop_area_is_uniform_and_ratio_log_uniform():
     crop = RandomResizedCrop(scale=(0.1, 0.4))
     boxes = [crop.box(4000, 4000, uniforms(0, 1, i, crop.draws)) for i in range(4000)]
     sides = np.array([(right - left, bottom - top) for left, top, right, bottom in boxes])
@@ -57,7 +57,7 @@ def test_area_is_uniform_and_ratio_log_uniform_where_all_fit():
     assert stats.kstest(ratio, stats.uniform(-spread / 2, spread).cdf).pvalue > 1e-3
 
 
-def test_the_crop_is_the_part_resized():
+def test_crop_matches_manual_crop_and_resize():
     image = noise(80, 60)
     crop = RandomResizedCrop(32, flip=0.0)
     for i in range(20):
@@ -66,7 +66,7 @@ def test_the_crop_is_the_part_resized():
         assert np.array_equal(crop(image, u), np.asarray(part))
 
 
-def test_half_are_mirrored():
+def test_half_of_crops_are_flipped():
     image = noise(80, 60)
     flipped = 0
     for i in range(400):
@@ -87,14 +87,14 @@ def test_half_are_mirrored():
         (1, 5000, (0, 2499, 1, 2500)),
     ],
 )
-def test_when_no_part_fits_the_centre_is_taken(width, height, box):
+def test_center_is_used_when_no_crop_fits(width, height, box):
     crop = RandomResizedCrop(16, scale=(1.0, 1.0))
     u = uniforms(0, 0, 0, crop.draws)
     assert crop.box(width, height, u) == box
     assert crop(noise(width, height), u).shape == (16, 16, 3)
 
 
-def test_random_numbers_depend_on_seed_epoch_and_image_only():
+def test_random_numbers_depend_only_on_seed_epoch_and_image():
     one = uniforms(1, 2, 3, 23)
     assert one == uniforms(1, 2, 3, 23)
     assert one[:5] == uniforms(1, 2, 3, 5)
@@ -105,7 +105,7 @@ def test_random_numbers_depend_on_seed_epoch_and_image_only():
     assert all(0 <= x < 1 for x in everything)
 
 
-def test_random_numbers_are_the_same_in_every_session():
+def test_random_numbers_are_stable_across_sessions():
     assert uniforms(0, 0, 0, 1) == pytest.approx([0.011546754286331562], abs=1e-15)
 
 
@@ -128,7 +128,7 @@ def slow_resize(pixels, width, height):
 
 
 @pytest.mark.parametrize(("width", "height"), [(50, 37), (37, 50), (20, 31), (28, 28), (31, 28)])
-def test_evaluation_resizes_the_short_side_and_takes_the_middle(width, height):
+def test_center_crop_resizes_short_side_first(width, height):
     image = noise(width, height)
     made = CenterCrop(resize=28, size=24)(image)
     new = (28 * width // min(width, height), 28 * height // min(width, height))
@@ -139,32 +139,32 @@ def test_evaluation_resizes_the_short_side_and_takes_the_middle(width, height):
     assert np.abs(made - expected).max() <= 1.0
 
 
-def test_an_image_of_the_right_size_keeps_its_pixels():
+def test_center_crop_without_resize_keeps_pixels():
     image = noise(30, 26)
     made = CenterCrop(resize=26, size=20)(image)
     assert np.array_equal(made, np.asarray(image)[3:23, 5:25])
 
 
-def test_resized_follows_the_usual_rule():
+def test_resized_keeps_aspect_ratio():
     assert resized(noise(500, 375), 256).size == (341, 256)
     assert resized(noise(375, 500), 256).size == (256, 341)
     assert resized(noise(7, 7), 3).size == (3, 3)
 
 
-def test_a_very_long_image_does_not_fill_the_memory():
+def test_very_long_image_uses_bounded_memory():
     made = CenterCrop(256, 224)(Image.new("RGB", (1, 60_000), "red"))
     assert made.shape == (224, 224, 3)
     assert (made == (255, 0, 0)).all()
 
 
-def test_grey_images_stay_grey():
+def test_gray_images_stay_gray():
     grey = noise(40, 30).convert("L")
     assert CenterCrop(16, 12)(grey).shape == (12, 12)
     assert RandomResizedCrop(12)(grey, uniforms(0, 0, 0, 23)).shape == (12, 12)
     assert np.array_equal(AsIs()(grey), np.asarray(grey))
 
 
-def test_pad_crop_is_a_part_of_the_padded_image():
+def test_pad_crop_matches_padded_image():
     image = noise(32, 32)
     crop = PadCrop(32, pad=4, flip=0.0)
     padded = np.pad(np.asarray(image), ((4, 4), (4, 4), (0, 0)))
@@ -196,7 +196,7 @@ PICTURES = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3), np.uint8)
 
 
 @pytest.mark.parametrize("name", PIXELS)
-def test_numbers_follow_the_definition(name):
+def test_normalize_matches_definition(name):
     convention = PIXELS[name]
     given = PICTURES if convention.channels == 3 else PICTURES[..., :1]
     made = convention.normalize(torch.tensor(given)).numpy()
@@ -208,7 +208,7 @@ def test_numbers_follow_the_definition(name):
         assert made[at] == pytest.approx((byte / convention.unit - mean) / std, abs=2e-5, rel=1e-6)
 
 
-def test_the_three_published_conventions():
+def test_published_pixel_conventions():
     white = torch.full((1, 1, 1, 3), 255, dtype=torch.uint8)
     red = torch.tensor([[[[255, 0, 0]]]], dtype=torch.uint8)
     assert PIXELS["efficientnet_lite"].normalize(white).ravel().tolist() == [1.0, 1.0, 1.0]
@@ -217,13 +217,13 @@ def test_the_three_published_conventions():
     np.testing.assert_allclose(PIXELS["imagenet"].normalize(red).ravel(), expected, rtol=1e-6)
 
 
-def test_the_given_images_are_not_changed():
+def test_normalize_does_not_change_input():
     given = torch.from_numpy(PICTURES.copy())
     PIXELS["caffe_bgr"].normalize(given)
     assert np.array_equal(given.numpy(), PICTURES)
 
 
-def test_views_are_read_right():
+def test_normalize_accepts_noncontiguous_input():
     crossed = torch.from_numpy(PICTURES).transpose(1, 2)
     expected = PIXELS["imagenet"].normalize(crossed.contiguous())
     assert torch.equal(PIXELS["imagenet"].normalize(crossed), expected)
@@ -234,7 +234,7 @@ def noisy(width, height):
     return Image.fromarray(made)
 
 
-def test_the_values_of_section_c2():
+def test_protocol_transforms_match_section_c2():
     assert CONVENTIONAL.train == RandomResizedCrop(224, scale=(0.08, 1.0), flip=0.5)
     assert CONVENTIONAL.test == CenterCrop(256, 224)
     assert MLRC.train == RandomResizedCrop(227, (0.16, 1.0), (3 / 4, 4 / 3), 0.5, resize=256)
@@ -243,7 +243,7 @@ def test_the_values_of_section_c2():
 
 
 @pytest.mark.parametrize("pair", [CONVENTIONAL, MLRC, MLRC_AS_PRINTED])
-def test_every_image_comes_out_square(pair):
+def test_protocol_transforms_give_square_images(pair):
     for size in ((500, 333), (90, 300), (256, 256)):
         image = noisy(*size)
         for i, transform in enumerate((pair.train, pair.test)):
@@ -251,7 +251,7 @@ def test_every_image_comes_out_square(pair):
             assert made.shape == (transform.size, transform.size, 3)
 
 
-def test_the_printed_crops_have_sides_of_40_to_256():
+def test_printed_crop_sides_range_from_40_to_256():
     train = MLRC_AS_PRINTED.train
     boxes = [train.box(256, 256, uniforms(0, 0, i, train.draws)) for i in range(4000)]
     side = np.array([((r - left) * (b - top)) ** 0.5 for left, top, r, b in boxes])
@@ -259,7 +259,7 @@ def test_the_printed_crops_have_sides_of_40_to_256():
     assert 250 < side.max() <= 256
 
 
-def test_the_short_side_comes_first():
+def test_short_side_is_resized_before_cropping():
     """The crop is taken of the resized image: as a crop of an image resized beforehand."""
     image = noisy(400, 320)
     small = image.resize((320, 256), Image.Resampling.BILINEAR)
@@ -269,7 +269,7 @@ def test_the_short_side_comes_first():
         assert np.array_equal(MLRC.train(image, u), plain(small, u))
 
 
-def test_classification():
+def test_classification_transforms():
     assert set(CLASSIFICATION) == {n for n, e in CATALOG.items() if e.task == "classification"}
     for name, pair in CLASSIFICATION.items():
         side = CATALOG[name].side

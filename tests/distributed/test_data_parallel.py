@@ -131,26 +131,26 @@ def assert_as_one_process(name, world, folder):
 
 
 @pytest.mark.parametrize("name", [name for name in cases() if name not in LOOSE])
-def test_two_processes_learn_what_one_learns(name, several):
+def test_two_processes_match_one_process(name, several):
     """Every loss with and without Proxy Synthesis, the other regularizers, sharded proxies."""
     assert_as_one_process(name, 2, several)
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_a_rank_without_a_picture_takes_part(name, several):
+def test_rank_without_images_participates(name, several):
     assert_as_one_process(name, 3, several)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [3, 4])
-def test_more_processes_learn_what_one_learns(world, tmp_path):
+def test_more_processes_match_one_process(world, tmp_path):
     on_ranks(train_all, world, list(cases()), tmp_path)
     for name in cases():
         if name not in LOOSE:
             assert_as_one_process(name, world, tmp_path)
 
 
-def test_mixed_precision_is_nearly_the_same(several):
+def test_mixed_precision_is_close_to_one_process(several):
     one, other = load_all("mixed precision", 2, several)
     alone = steps(*cases()["mixed precision"], ALONE)
     torch.testing.assert_close(one["losses"], alone["losses"], rtol=0.02, atol=0.02)
@@ -160,7 +160,7 @@ def test_mixed_precision_is_nearly_the_same(several):
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_live_batch_norm_agrees_on_its_statistics(several):
+def test_live_batch_norm_averages_running_statistics(several):
     """Each rank normalizes by its own pictures; running statistics are the mean over the ranks."""
     one, other = load_all("live", 2, several)
     alone = steps(*cases()["live"], ALONE)
@@ -177,7 +177,7 @@ def test_live_batch_norm_agrees_on_its_statistics(several):
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_shards_begin_as_the_whole(world, monkeypatch):
+def test_sharded_initial_proxies_match_unsharded(world, monkeypatch):
     monkeypatch.setattr("proxysynth.training.learner.ROWS_DRAWN", 4)
     shards = [Shards(11, world, rank) for rank in range(world)]
     parts = [initial_proxies(Run(), shard.mine, 33) for shard in shards]
@@ -194,7 +194,7 @@ def test_shards_begin_as_the_whole(world, monkeypatch):
         ({"shard_proxies": True, "task": "classification"}, "shard_proxies"),
     ],
 )
-def test_what_cannot_be_sharded_is_one_sentence(fields, sentence):
+def test_invalid_sharding_settings_are_rejected(fields, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         Run(**fields)
     assert "\n" not in str(caught.value)

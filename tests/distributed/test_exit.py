@@ -28,7 +28,7 @@ assert not [name for name in threads if "gloo" in name], threads
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_the_threads_of_the_group_end_with_it(tmp_path):
+def test_process_group_threads_end_at_exit(tmp_path):
     script = tmp_path / "step_and_leave.py"
     script.write_text(STEP_AND_LEAVE)
     done = subprocess.run([*TORCHRUN, "2", str(script)], capture_output=True, text=True)
@@ -37,7 +37,7 @@ def test_the_threads_of_the_group_end_with_it(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_twenty_of_twenty_runs_end_well_beside_a_load(tmp_path):
+def test_twenty_runs_exit_cleanly_under_load(tmp_path):
     """A thread that outlived its group aborted about one run in eight on a busy machine."""
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:

@@ -40,7 +40,7 @@ def job(_, folder):
         return trained(ranks.rank, ranks.world)
 
 
-def test_two_processes_learn_what_one_does(tmp_path):
+def test_gather_with_gradient_matches_one_process(tmp_path):
     first, second = on_ranks(job, 2, None, tmp_path)
     assert first == second
     torch.testing.assert_close(torch.tensor(first), torch.tensor(trained(0, 1)), rtol=0, atol=1e-10)

@@ -8,7 +8,7 @@ import torch
 from proxysynth.distributed import Shards, sampled_classes
 
 
-def test_present_ones_are_in_and_the_choice_does_not_depend_on_the_division() -> None:
+def test_sampled_classes_include_labels_for_any_world_size() -> None:
     y = torch.tensor([3, 998, 3, 500])
     whole = sampled_classes(range(1000), y, 0.2, seed=5)
     assert torch.equal(whole, whole.unique())
@@ -18,7 +18,7 @@ def test_present_ones_are_in_and_the_choice_does_not_depend_on_the_division() ->
         assert torch.equal(torch.cat(parts), whole)
 
 
-def test_every_class_comes_as_often_as_the_fraction_says() -> None:
+def test_classes_are_sampled_at_the_given_fraction() -> None:
     steps, none = 4000, torch.tensor([0])
     counts = np.zeros(50)
     together = 0

@@ -24,7 +24,7 @@ from proxysynth.training.loop import require_same
 from proxysynth.training.resources import own_resources
 
 
-def test_one_process_exchanges_with_itself(monkeypatch):
+def test_single_process_collectives(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with join_process_group() as ranks:
         assert (ranks.rank, ranks.world, ranks.first) == (0, 1, True)
@@ -37,14 +37,14 @@ def test_one_process_exchanges_with_itself(monkeypatch):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9])
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_parts_are_a_partition_in_order(n, world):
+def test_parts_are_an_ordered_partition(n, world):
     parts = [range(n)[Ranks(rank, world).part(n)] for rank in range(world)]
     assert [i for part in parts for i in part] == list(range(n))
     assert [len(part) for part in parts] == Ranks(0, world).counts(n)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_each_rank_has_a_device_of_its_own(monkeypatch):
+def test_each_rank_has_its_own_device(monkeypatch):
     cpu, two = torch.device("cpu"), Ranks(1, 2)
     assert own_device(cpu, two) == cpu
     assert own_device(torch.device("mps"), Ranks()) == torch.device("mps")
@@ -56,7 +56,7 @@ def test_each_rank_has_a_device_of_its_own(monkeypatch):
         own_device(torch.device("cuda"), two)
 
 
-def test_ranks_of_a_machine_share_its_processors(monkeypatch):
+def test_ranks_on_one_machine_share_workers(monkeypatch):
     monkeypatch.setattr("proxysynth.training.resources.default_workers", lambda: 7)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     assert own_resources(Resources(), Ranks(5, 6)).loader_workers == 2
@@ -128,7 +128,7 @@ def ended(tmp_path_factory):
     return groups(jobs, tmp_path_factory.mktemp("ended"))
 
 
-def test_what_ranks_exchange(ended):
+def test_collectives_between_ranks(ended):
     assert ended[3].codes == [0, 0, 0], ended[3].stderr
     for rank, found in enumerate(ended[3].returned):
         assert found["world"] == [rank, 3]
@@ -152,13 +152,13 @@ def sentences(group) -> list[str]:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_rank_that_fails_reports_it(who, ended):
+def test_failed_rank_reports_its_error(who, ended):
     assert [code != 0 for code in ended[who].codes] == [True] * 3
     assert ended[who].codes[who] == 1
     assert sentences(ended[who]) == ['"its own reason"']
 
 
-def test_a_killed_rank_is_reported_once(ended):
+def test_killed_rank_is_reported_once(ended):
     codes = ended[2].codes
     assert codes[1] == -signal.SIGKILL
     assert codes[0] != 0

@@ -46,7 +46,7 @@ def written(folder, world: int) -> list[ShardFile]:
 
 @pytest.mark.parametrize("before", [1, 2, 3, 4])
 @pytest.mark.parametrize("after", [1, 2, 3, 4])
-def test_any_number_of_ranks_reads_what_any_other_wrote(before, after, tmp_path):
+def test_checkpoint_can_be_read_by_any_number_of_ranks(before, after, tmp_path):
     files = written(tmp_path, before)
     for rows in ranges(after):
         made = read_rows(tmp_path, files, rows)
@@ -55,7 +55,7 @@ def test_any_number_of_ranks_reads_what_any_other_wrote(before, after, tmp_path)
         assert all(torch.equal(made[name], expected[name]) for name in made)
 
 
-def test_a_rank_opens_only_the_files_of_its_rows(tmp_path):
+def test_rank_reads_only_files_with_its_rows(tmp_path):
     files = written(tmp_path, 4)
     (tmp_path / files[3].name).unlink()
     assert len(read_rows(tmp_path, files, range(4))["proxies"]) == 4
@@ -63,7 +63,7 @@ def test_a_rank_opens_only_the_files_of_its_rows(tmp_path):
         read_rows(tmp_path, files, None)
 
 
-def test_a_shard_that_was_changed_is_not_read(tmp_path):
+def test_modified_shard_is_rejected(tmp_path):
     files = written(tmp_path, 2)
     path = tmp_path / files[1].name
     data = bytearray(path.read_bytes())
@@ -81,7 +81,7 @@ def sharded_checkpoint(folder) -> Checkpoints:
     return checkpoints
 
 
-def test_a_sharded_checkpoint_comes_back_whole_or_in_rows(tmp_path):
+def test_sharded_checkpoint_loads_whole_or_by_rows(tmp_path):
     checkpoints = sharded_checkpoint(tmp_path)
     place = checkpoints.folder / step_name(3)
     assert (place / "proxies-0-of-1.safetensors").exists()
@@ -97,7 +97,7 @@ def test_a_sharded_checkpoint_comes_back_whole_or_in_rows(tmp_path):
     assert some.tensors["optimizer.proxies.0.step"] == 3.0
 
 
-def test_a_missing_shard_is_named(tmp_path):
+def test_missing_shard_is_reported(tmp_path):
     checkpoints = sharded_checkpoint(tmp_path)
     (checkpoints.folder / step_name(3) / "proxies-0-of-1.safetensors").unlink()
     with pytest.raises(Damaged, match="proxies-0-of-1"):

@@ -60,7 +60,7 @@ def expected(case) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("world", cases.WORLDS)
-def test_every_process_has_the_whole_loss_and_its_part_of_the_gradient(world, found) -> None:
+def test_every_rank_gets_full_loss_and_its_gradient_shard(world, found) -> None:
     count = 0
     for number, case in enumerate(cases.CASES):
         if case.world != world:
@@ -84,7 +84,7 @@ def assert_close(made: Tensor, wanted: Tensor, close: float, case) -> None:
     )
 
 
-def test_sampling_takes_a_fraction_and_leaves_the_others_without_gradient() -> None:
+def test_only_sampled_classes_receive_gradient() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = batch(loss.loss, n=8, c=2000)
     state = cases.generator()
@@ -110,13 +110,13 @@ def test_sampling_takes_a_fraction_and_leaves_the_others_without_gradient() -> N
         (lambda x, y, p, generator=None: x.sum(), "function"),
     ],
 )
-def test_a_loss_that_cannot_be_sharded_is_one_sentence(loss, name) -> None:
+def test_unshardable_loss_is_rejected(loss, name) -> None:
     x, y, p = batch(ps.NormSoftmax())
     with pytest.raises(ValueError, match=name):
         sharded_loss(loss, x, y, p, Shards(5))
 
 
-def test_bad_input_is_one_sentence() -> None:
+def test_invalid_input_is_rejected() -> None:
     x, y, p = batch(ps.NormSoftmax())
     loss = ps.NormSoftmax()
     with pytest.raises(ValueError, match="process 1 of 2.*5 rows"):

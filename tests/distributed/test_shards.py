@@ -10,7 +10,7 @@ from proxysynth.distributed import Shards
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("classes", [7, 8, 11, 100])
-def test_ranges_cover_every_class_once(classes: int, world: int) -> None:
+def test_shard_ranges_cover_every_class_once(classes: int, world: int) -> None:
     parts = [Shards(classes, world, rank) for rank in range(world)]
     assert [c for part in parts for c in part.mine] == list(range(classes))
     sizes = [len(part.mine) for part in parts]
@@ -25,7 +25,7 @@ def test_ranges_cover_every_class_once(classes: int, world: int) -> None:
         assert int(here.sum()) == len(part.mine)
 
 
-def test_bad_numbers_are_one_sentence() -> None:
+def test_invalid_shard_numbers_are_rejected() -> None:
     with pytest.raises(ValueError, match="3 classes.*4 processes"):
         Shards(3, 4, 0)
     with pytest.raises(ValueError, match="1 class"):

@@ -188,7 +188,7 @@ def assert_same_curve(one: Path, other: Path, classes: int = 7) -> None:
 
 
 @pytest.mark.parametrize("name", ["two", "sharded", "resumed", "shards resumed", "signal resumed"])
-def test_the_curve_is_that_of_one_process(name, trained, alone):
+def test_training_curve_matches_one_process(name, trained, alone):
     """Replicated and sharded, uninterrupted and resumed by another number of processes."""
     ended, folder = trained
     group = ended[name]
@@ -200,7 +200,7 @@ def test_the_curve_is_that_of_one_process(name, trained, alone):
     assert read_run(folder / out).run == replace(RUN, shard_proxies=sharded)
 
 
-def test_one_rank_prints_the_result_and_keeps_the_folder_clean(trained):
+def test_only_one_rank_prints_the_result(trained):
     ended, folder = trained
     lines = ended["two"].stdout.splitlines()
     assert len(lines) == 1
@@ -211,21 +211,21 @@ def test_one_rank_prints_the_result_and_keeps_the_folder_clean(trained):
     assert not [path for path in (folder / "two").rglob("*") if "unfinished" in path.name]
 
 
-def test_a_finished_run_is_not_trained_again(trained):
+def test_finished_run_is_not_retrained(trained):
     again = trained[0]["again"]
     assert again.codes == [0, 0]
     assert json.loads(again.stdout)["metrics"] == read_result(trained[1] / "two").metrics
     assert "epoch" not in again.stderr
 
 
-def test_a_divided_evaluation_gives_exactly_the_same_metrics(trained, monkeypatch):
+def test_distributed_evaluation_gives_identical_metrics(trained, monkeypatch):
     folder = trained[1] / "two"
     monkeypatch.setattr("proxysynth.training.inference.BATCH", 128)
     ready = prepare(RUN, open_splits(RUN), load(folder).embedder, Resources(), Silent())
     assert measure(ready.net, ready.query).metrics == read_result(folder).metrics
 
 
-def test_a_rank_that_dies_ends_the_run_with_a_sentence(trained):
+def test_killed_rank_ends_the_run_with_one_message(trained):
     for name, who in (("killed", 1), ("shards killed", 0)):
         group = trained[0][name]
         assert group.codes[who] == -signal.SIGKILL
@@ -235,7 +235,7 @@ def test_a_rank_that_dies_ends_the_run_with_a_sentence(trained):
         assert "Traceback" not in group.stderr
 
 
-def test_a_signal_to_one_rank_ends_all_with_a_last_checkpoint(trained):
+def test_signal_to_one_rank_checkpoints_and_ends_all_ranks(trained):
     ended, folder = trained
     assert ended["signaled"].codes == [143, 143], ended["signaled"].stderr
     assert "Resuming after epoch 1, step 6" in ended["signal resumed"].stderr
@@ -250,7 +250,7 @@ def test_a_signal_to_one_rank_ends_all_with_a_last_checkpoint(trained):
         assert "Traceback" not in ended[name].stderr
 
 
-def test_shards_lie_in_files_of_their_own_and_are_merged_in_the_end(trained):
+def test_proxy_shards_are_saved_separately_and_merged(trained):
     folder = trained[1] / "sharded"
     checkpoints = Checkpoints(folder / CHECKPOINT)
     place = checkpoints.folder / step_name(checkpoints.steps()[-1])
@@ -260,7 +260,7 @@ def test_shards_lie_in_files_of_their_own_and_are_merged_in_the_end(trained):
     assert whole.tensors["optimizer.proxies.0.exp_avg"].shape == (7, 16)
 
 
-def test_live_batch_norm_is_told_of(trained):
+def test_live_batch_norm_is_reported(trained):
     ended, folder = trained
     assert ended["live"].codes == [0, 0], ended["live"].stderr
     notes = " ".join(read_result(folder / "live").notes)
@@ -282,7 +282,7 @@ def test_live_batch_norm_is_told_of(trained):
         ("shard missing", 1, "proxies-1-of-2.safetensors"),
     ],
 )
-def test_what_cannot_be_is_said_once_and_all_ranks_end(name, code, sentence, trained):
+def test_invalid_run_is_reported_once_and_ends_all_ranks(name, code, sentence, trained):
     group = trained[0][name]
     assert set(group.codes) == {code}, group.stderr
     (message,) = messages(group)
@@ -291,7 +291,7 @@ def test_what_cannot_be_is_said_once_and_all_ranks_end(name, code, sentence, tra
     assert "Traceback" not in group.stderr
 
 
-def test_all_classes_and_interpolation(trained, tmp_path):
+def test_all_classes_and_interpolation_match_one_process(trained, tmp_path):
     ended, folder = trained
     assert ended["all"].codes == [0, 0], ended["all"].stderr
     result = train(replace(RUN, interpolate=0.5), tmp_path / "alone", all_classes=True)
@@ -301,7 +301,7 @@ def test_all_classes_and_interpolation(trained, tmp_path):
     torch.testing.assert_close(models[0].proxies, models[1].proxies, rtol=1e-3, atol=1e-3)
 
 
-def test_shards_start_from_an_earlier_run(trained, tmp_path):
+def test_sharded_run_starts_from_earlier_run(trained, tmp_path):
     ended, folder = trained
     assert ended["init"].codes == [0, 0], ended["init"].stderr
     split = replace(RUN.split, train_classes=9)
@@ -311,7 +311,7 @@ def test_shards_start_from_an_earlier_run(trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_torchrun_starts_and_ends_it(trained, alone, tmp_path):
+def test_training_under_torchrun_matches_one_process(trained, alone, tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = [*launch, "--nproc-per-node", "2", "-m", "proxysynth", *WORDS]
     done = subprocess.run(
@@ -327,7 +327,7 @@ def test_torchrun_starts_and_ends_it(trained, alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_live_batch_norm_ends_within_the_spread_of_the_seeds(tmp_path):
+def test_live_batch_norm_metrics_are_within_seed_spread(tmp_path):
     split = Split(train_classes=30, test_classes=30, faces_per_class=16)
     run = Run(split=split, epochs=10, dim=32, width=0.5, evaluate_every=10)
     alone = [train(replace(run, seed=s), tmp_path / f"alone{s}").metrics for s in range(5)]

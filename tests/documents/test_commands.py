@@ -98,7 +98,7 @@ def reader(tmp_path: Path, trained: Path, fork_server: str, monkeypatch) -> Path
     ],
 )
 @pytest.mark.timeout(900)
-def test_its_commands_run(document: Path, reader: Path) -> None:
+def test_document_commands_run(document: Path, reader: Path) -> None:
     script = not_run_yet(document)
     if "curl" in script and not shutil.which("curl"):
         pytest.skip("there is no curl here")

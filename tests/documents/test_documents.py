@@ -20,7 +20,7 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["document"])
     code = compile(block, "document", "exec")
@@ -31,13 +31,13 @@ def test_a_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "script", ["make_tables", "make_results", "make_scale_tables", "make_growth_tables"]
 )
-def test_the_tables_are_those_of_the_results(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_match_results(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [script, "--check"])
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     runpy.run_path(str(ROOT / "docs" / f"{script}.py"), run_name="__main__")
 
 
-def test_every_public_name_is_on_a_page_of_the_reference() -> None:
+def test_every_public_name_is_in_the_reference() -> None:
     pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
     hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
     names = {name for page in hooks["API"] for name in hooks["described"](page)}

@@ -21,7 +21,7 @@ QUICK = {"2_own_script.ipynb"}
         for path in NOTEBOOKS
     ],
 )
-def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(tmp_path)}}
@@ -29,7 +29,7 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_outputs_are_there_and_small(path: Path) -> None:
+def test_notebook_outputs_are_saved_and_small(path: Path) -> None:
     cells = nbformat.read(path, as_version=4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     assert outputs

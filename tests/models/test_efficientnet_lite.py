@@ -30,7 +30,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_outputs_equal_the_independent_network(name: str) -> None:
+def test_outputs_match_reference_network(name: str) -> None:
     peer = pytest.importorskip("efficientnet_lite_pytorch")
     theirs = peer.EfficientNet.from_name(name.replace("_lite", "-lite")).eval()
     theirs.load_state_dict(published_state(name))
@@ -44,7 +44,7 @@ def test_outputs_equal_the_independent_network(name: str) -> None:
         assert (logits - theirs(images)).abs().max() < 1e-4
 
 
-def test_grace_hopper_wears_a_military_uniform(name: str) -> None:
+def test_grace_hopper_is_classified_as_military_uniform(name: str) -> None:
     net = make_embedder(name, dim=None, normalize=False).eval()
     side = net.image_size
     with cbook.get_sample_data("grace_hopper.jpg") as file:
@@ -59,7 +59,7 @@ def test_grace_hopper_wears_a_military_uniform(name: str) -> None:
     assert MILITARY_UNIFORM in logits[0].topk(5).indices.tolist()
 
 
-def test_every_published_key_has_one_of_ours(name: str) -> None:
+def test_every_published_key_is_mapped(name: str) -> None:
     network = EfficientNetLite(VARIANTS[name])
     theirs = {k: v for k, v in published_state(name).items() if not k.startswith("_fc.")}
     ours = [published_name(key) for key in network.state_dict()]
@@ -70,7 +70,7 @@ def test_every_published_key_has_one_of_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize("side", [32, 33, 96, 97, 160])
-def test_any_size_and_channels_last_give_the_same_features(side: int) -> None:
+def test_channels_last_gives_the_same_features_at_any_size(side: int) -> None:
     network = shaken(EfficientNetLite(VARIANTS["efficientnet_lite0"]))
     images = torch.randn(2, 3, side, side + 3)
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_any_size_and_channels_last_give_the_same_features(side: int) -> None:
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [5, 6, 8, 9])
-def test_same_padding_is_tensorflows(kernel: int, stride: int, size: int) -> None:
+def test_same_padding_matches_tensorflow(kernel: int, stride: int, size: int) -> None:
     """Output o is centred so that all outputs together overhang the image evenly."""
     conv = SameConv(1, 1, kernel, stride, bias=False).double()
     x = torch.randn(1, 1, size, size, dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_same_padding_is_tensorflows(kernel: int, stride: int, size: int) -> Non
     torch.testing.assert_close(conv(x)[0, 0], slow, rtol=1e-12, atol=1e-12)
 
 
-def test_channels_are_rounded_to_eights() -> None:
+def test_channels_are_rounded_to_multiples_of_eight() -> None:
     network = EfficientNetLite(VARIANTS["efficientnet_lite2"])
     found = {b.project.conv.out_channels for b in network.modules() if hasattr(b, "project")}
     assert found == {16, 24, 48, 88, 120, 208, 352}

@@ -19,7 +19,7 @@ class Maps(nn.Module):
         return images
 
 
-def test_poolings_are_their_definitions() -> None:
+def test_poolings_match_their_definitions() -> None:
     maps = torch.randn(2, 3, 4, 5)
     average, maximum = torch.zeros(2, 3), torch.full((2, 3), -torch.inf)
     for i in range(2):
@@ -35,7 +35,7 @@ def test_poolings_are_their_definitions() -> None:
         torch.testing.assert_close(net.features(maps), value)
 
 
-def test_the_embedding_is_linear_and_then_of_unit_length() -> None:
+def test_embedding_is_linear_then_normalized() -> None:
     images = torch.randn(4, 3, 8, 8)
     net = Embedder(Maps(), 3, dim=5, normalize=False)
     raw = net.features(images) @ net.embedding.weight.T + net.embedding.bias
@@ -48,14 +48,14 @@ def test_the_embedding_is_linear_and_then_of_unit_length() -> None:
     assert not list(whole.parameters())
 
 
-def test_vectors_pass_unpooled() -> None:
+def test_vectors_are_not_pooled() -> None:
     net = Embedder(nn.Flatten(), 12, dim=None, normalize=False)
     images = torch.randn(2, 3, 2, 2)
     assert torch.equal(net(images), images.flatten(1))
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
-def test_every_backbone_embeds_and_its_stages_compose_to_it(name: str) -> None:
+def test_every_backbone_embeds_and_its_stages_compose(name: str) -> None:
     scalable = BACKBONES[name].scalable
     net = make_embedder(name, dim=8, pretrained=False, width=0.25 if scalable else 1.0).eval()
     channels = 1 if net.preprocess == "grey" else 3
@@ -77,7 +77,7 @@ def test_every_backbone_embeds_and_its_stages_compose_to_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
-def test_every_backbone_learns(name: str) -> None:
+def test_every_backbone_receives_finite_gradients(name: str) -> None:
     """Every parameter receives a finite gradient, the same whatever the layout in memory."""
     scalable = BACKBONES[name].scalable
     net = make_embedder(name, dim=4, pretrained=False, width=0.25 if scalable else 1.0)
@@ -95,7 +95,7 @@ def test_every_backbone_learns(name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
 
 
-def test_mixing_at_the_images_and_at_the_last_maps() -> None:
+def test_mixing_at_first_and_last_stage() -> None:
     net = make_embedder("conv4", dim=None, normalize=False, width=0.25).eval()
     images = torch.randn(2, 1, 32, 32)
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_mixing_at_the_images_and_at_the_last_maps() -> None:
         torch.testing.assert_close(twice, 2 * net(images))
 
 
-def test_a_foreign_backbone_is_one_stage_whatever_its_attributes() -> None:
+def test_custom_backbone_has_one_stage() -> None:
     backbone = nn.Sequential(nn.Conv2d(3, 4, 3))
     backbone.stages = nn.Sequential(nn.Identity())  # as some networks of timm's have it
     net = Embedder(backbone, 4, normalize=False)
@@ -113,7 +113,7 @@ def test_a_foreign_backbone_is_one_stage_whatever_its_attributes() -> None:
     torch.testing.assert_close(net(images, mix=lambda x: 2 * x, at=1), 2 * net(images))
 
 
-def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_scale() -> None:
+def test_frozen_batch_norm_keeps_statistics_and_trains_scale() -> None:
     net = make_embedder("conv4", dim=4, width=0.25, frozen_batch_norm=True)
     for frozen in (net, copy.deepcopy(net)):
         frozen.eval()
@@ -135,13 +135,13 @@ def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_scale() -> None:
     assert not torch.equal(mean, net.backbone.block1[1].running_mean)
 
 
-def test_frozen_batch_norm_gives_the_same_embedding_in_training_and_testing() -> None:
+def test_frozen_batch_norm_embeds_the_same_in_train_and_eval() -> None:
     net = make_embedder("conv4", dim=4, width=0.25, frozen_batch_norm=True)
     images = torch.randn(6, 1, 32, 32)
     assert torch.equal(net.train()(images), net.eval()(images))
 
 
-def test_bad_values_are_one_sentence() -> None:
+def test_invalid_values_are_rejected() -> None:
     with pytest.raises(ValueError, match="'avarage'.*'average'"):
         Embedder(Maps(), 3, pooling="avarage")
     with pytest.raises(ValueError, match="images of 1 channels, got 3"):

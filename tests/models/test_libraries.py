@@ -115,7 +115,7 @@ def expected(hf: Any, kind: str, folder: Path, pooling: str, images: torch.Tenso
         ("convnext", "own"),
     ],
 )
-def test_features_are_those_of_the_library(hf: Any, tmp_path: Path, kind: str, pooling: str):
+def test_features_match_the_library(hf: Any, tmp_path: Path, kind: str, pooling: str):
     folder = saved(hf, tmp_path / "model", kind)
     net = make_embedder(f"hf:{folder}", None, pooling=pooling, normalize=False).eval()
     images = torch.randn(2, 3, 32, 32)
@@ -127,13 +127,13 @@ def test_features_are_those_of_the_library(hf: Any, tmp_path: Path, kind: str, p
     assert (pixels.mean, pixels.std, pixels.order) == (MEAN, STD, "RGB")
 
 
-def test_images_of_another_size(hf: Any, tmp_path: Path):
+def test_image_size_can_be_changed(hf: Any, tmp_path: Path):
     folder = saved(hf, tmp_path / "model", "vit")
     net = make_embedder(f"hf:{folder}", None, pooling="average", image_size=48).eval()
     assert net(torch.randn(2, 3, 48, 48)).shape == (2, 32)
 
 
-def test_what_cannot_be_made_is_an_error(hf: Any, tmp_path: Path):
+def test_invalid_models_are_rejected(hf: Any, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no such folder"):
         make_embedder(f"hf:{tmp_path / 'missing'}")
@@ -164,7 +164,7 @@ def small_run(data: Path, backbone: str, **changes: Any) -> ps.Run:
     return replace(base, batch_size=8, split=Split(unseen_fraction=0.5))
 
 
-def test_a_run_is_trained_and_loaded_without_the_folder(hf: Any, tmp_path: Path):
+def test_trained_run_loads_without_model_folder(hf: Any, tmp_path: Path):
     """Also with remote code named in the configuration, which is never asked for."""
     folder = saved(hf, tmp_path / "model", "clip")
     data = photographs(tmp_path / "photos")
@@ -188,7 +188,7 @@ def test_a_run_is_trained_and_loaded_without_the_folder(hf: Any, tmp_path: Path)
     assert index.search(data / "class0" / "0.png", k=1)[0].similarity > 0.9
 
 
-def test_a_recorded_architecture_names_no_code(hf: Any, tmp_path: Path):
+def test_recorded_architecture_cannot_load_code(hf: Any, tmp_path: Path):
     config = hf.ViTConfig(**TOWER).to_dict()
     config |= {"auto_map": {"AutoModel": "evil--code.Model"}, "_attn_implementation": "evil/kernel"}
     made = make_embedder(
@@ -218,7 +218,7 @@ def test_timm_transformers_and_convolutions(timm: Any, tmp_path: Path):
         make_embedder("timm:no_such_network")
 
 
-def test_a_timm_network_is_trained(timm: Any, tmp_path: Path):
+def test_timm_network_can_be_trained(timm: Any, tmp_path: Path):
     data = photographs(tmp_path / "photos")
     run = small_run(data, "timm:resnet10t", pretrained=False, pooling="average")
     ps.train(run, tmp_path / "run")

@@ -29,7 +29,7 @@ def test_every_loss_trains_through_the_head(name: str) -> None:
     assert head.predict(x).tolist() == head.logits(x).argmax(1).tolist()
 
 
-def test_proxies_start_as_in_the_papers_code() -> None:
+def test_proxy_initialization_matches_paper_code() -> None:
     """kaiming_uniform with a = sqrt(5): uniform within 1 / sqrt(dim)."""
     head = ps.ProxyHead(ps.NormSoftmax(), num_classes=500, dim=64)
     bound = 1 / 8
@@ -38,7 +38,7 @@ def test_proxies_start_as_in_the_papers_code() -> None:
     assert ps.ProxyHead(ps.SoftTriple(k=3), num_classes=5, dim=4).proxies.shape == (5, 3, 4)
 
 
-def test_synthesis_in_training_mode_only() -> None:
+def test_synthesis_only_in_training_mode() -> None:
     head = ps.ProxyHead(ps.ProxySynthesis(ps.CosFace()), num_classes=6, dim=8)
     x, y = torch.randn(12, 8), torch.arange(12) % 6
     assert head.eval()(x, y) == ps.CosFace()(x, y, head.proxies)
@@ -46,7 +46,7 @@ def test_synthesis_in_training_mode_only() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop])
-def test_new_classes_keep_old_proxies_and_the_optimizers_state(kind) -> None:
+def test_add_classes_keeps_proxies_and_optimizer_state(kind) -> None:
     head = ps.ProxyHead(ps.NormSoftmax(), dim=8, classes=["ant", "bee", "cat"])
     momentum = {} if kind is torch.optim.Adam else {"momentum": 0.9}
     optimizer = kind(head.parameters(), lr=0.1, **momentum)
@@ -76,7 +76,7 @@ def test_new_classes_keep_old_proxies_and_the_optimizers_state(kind) -> None:
     assert head.num_classes == 5
 
 
-def test_new_classes_while_an_earlier_loss_is_alive() -> None:
+def test_add_classes_while_earlier_graph_is_alive() -> None:
     for dtype in (torch.float32, torch.float64):
         head = ps.ProxyHead(ps.NormSoftmax(), 5, 8).to(dtype)
         x = torch.randn(6, 8, dtype=dtype)
@@ -89,7 +89,7 @@ def test_new_classes_while_an_earlier_loss_is_alive() -> None:
         assert earlier.isfinite()
 
 
-def test_new_classes_reach_optimizers_that_were_not_named() -> None:
+def test_add_classes_updates_unnamed_optimizers() -> None:
     head = ps.ProxyHead(ps.NormSoftmax(), 3, 8)
     optimizers = [torch.optim.Adam(head.parameters()), torch.optim.SGD(head.parameters(), 0.1, 0.9)]
     for classes in (3, 5):
@@ -101,7 +101,7 @@ def test_new_classes_reach_optimizers_that_were_not_named() -> None:
     assert optimizers[0].state[head.proxies]["exp_avg"].shape == (5, 8)
 
 
-def test_an_optimizer_whose_state_cannot_grow_is_refused_before_anything_changes() -> None:
+def test_add_classes_rejects_optimizer_with_unsupported_state() -> None:
     head = ps.ProxyHead(ps.NormSoftmax(), dim=8, classes=["a", "b", "c"])
     optimizer = torch.optim.Adafactor(head.parameters())
     x, y = torch.randn(6, 8), torch.arange(6) % 3
@@ -119,13 +119,13 @@ def test_an_optimizer_whose_state_cannot_grow_is_refused_before_anything_changes
     optimizer.step()
 
 
-def test_sub_proxies_grow_too() -> None:
+def test_add_classes_with_sub_proxies() -> None:
     head = ps.ProxyHead(ps.SoftTriple(k=2), num_classes=3, dim=4)
     head.add_classes(2)
     assert head.proxies.shape == (5, 2, 4)
 
 
-def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
+def test_state_dict_records_classes_and_loss(tmp_path) -> None:
     head = ps.ProxyHead(ps.ProxySynthesis(ps.ArcFace(m2=0.2)), dim=4, classes=["ant", "bee"])
     save_file(head.state_dict(), tmp_path / "head.safetensors")
     other = ps.ProxyHead(ps.ProxySynthesis(ps.ArcFace(m2=0.2)), num_classes=2, dim=4)
@@ -148,7 +148,7 @@ def test_a_state_dict_of_other_settings_names_those_that_differ() -> None:
     assert "m3" not in str(warned[0].message)
 
 
-def test_a_state_dict_of_other_classes_is_refused() -> None:
+def test_state_dict_of_different_classes_is_rejected() -> None:
     state = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["ant", "bee"]).state_dict()
     for classes in (["bee", "ant"], ["ant", "cat"]):
         head = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=classes)
@@ -162,14 +162,14 @@ def test_a_state_dict_of_other_classes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"\xff\xfe", b"[]", b"{}"])
-def test_garbage_instead_of_the_extra_state_is_named(garbage: bytes) -> None:
+def test_invalid_extra_state_is_reported(garbage: bytes) -> None:
     head = ps.ProxyHead(ps.NormSoftmax(), 2, 4)
     extra = torch.tensor(list(garbage), dtype=torch.uint8)
     with pytest.raises(ValueError, match="_extra_state"):
         head.load_state_dict({**head.state_dict(), "_extra_state": extra})
 
 
-def test_torch_func_over_the_head() -> None:
+def test_torch_func_grad_matches_autograd() -> None:
     head = ps.ProxyHead(ps.ProxySynthesis(ps.NormSoftmax()), 5, 4)
     x, y = torch.randn(7, 4), torch.arange(7) % 5
     parameters = dict(head.named_parameters())
@@ -183,7 +183,7 @@ def test_torch_func_over_the_head() -> None:
     torch.testing.assert_close(found["proxies"], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_process_group_without_data_parallel_is_warned_of(monkeypatch) -> None:
+def test_process_group_without_ddp_warns(monkeypatch) -> None:
     x, y = torch.randn(6, 4), torch.arange(6) % 3
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
@@ -215,7 +215,7 @@ def dots(x, y, p):
 
 
 @pytest.mark.parametrize("loss", [dots, ps.ProxySynthesis(dots)])
-def test_any_function_serves_as_a_loss(loss) -> None:
+def test_function_as_loss(loss) -> None:
     head = ps.ProxyHead(loss, 3, 4)
     x, y = torch.randn(6, 4), torch.arange(6) % 3
     seeded = torch.Generator().manual_seed
@@ -231,7 +231,7 @@ def test_any_function_serves_as_a_loss(loss) -> None:
         ps.ProxyHead(loss, 3, 4).load_state_dict(head.state_dict())
 
 
-def test_a_loss_that_draws_gets_the_generator() -> None:
+def test_generator_is_passed_to_loss() -> None:
     def noise(x, y, p, generator=None):
         return torch.rand((), generator=generator)
 
@@ -240,7 +240,7 @@ def test_a_loss_that_draws_gets_the_generator() -> None:
     assert head(x, y, generator=seeded(1)) == head(x, y, generator=seeded(1))
 
 
-def test_numbers_of_numpy_count_classes_and_dimensions() -> None:
+def test_numpy_integers_are_accepted() -> None:
     head = ps.ProxyHead(ps.SoftTriple(k=np.int64(2)), np.int64(3), np.int32(4))
     head.add_classes(np.int64(2))
     assert head.proxies.shape == (5, 2, 4)
@@ -250,12 +250,12 @@ def test_numbers_of_numpy_count_classes_and_dimensions() -> None:
     ("loss", "came"),
     [(ps.NormSoftmax, "the class NormSoftmax"), (None, "None"), ("softmax", "'softmax'")],
 )
-def test_neither_a_class_nor_a_name_is_a_loss(loss: object, came: str) -> None:
+def test_loss_class_or_name_is_rejected(loss: object, came: str) -> None:
     with pytest.raises(ValueError, match=f"got {came}"):
         ps.ProxyHead(loss, 3, 4)
 
 
-def test_bad_heads_get_one_line() -> None:
+def test_invalid_head_arguments_are_rejected() -> None:
     with pytest.raises(ValueError, match="num_classes=None"):
         ps.ProxyHead(ps.NormSoftmax())
     with pytest.raises(ValueError, match="num_classes=3, dim=4.0"):
@@ -277,13 +277,13 @@ def test_bad_heads_get_one_line() -> None:
         ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(0)
 
 
-def test_a_module_with_its_own_proxies_is_refused() -> None:
+def test_module_with_own_proxies_is_rejected() -> None:
     with pytest.raises(ValueError, match="synthesize_over"):
         ps.ProxyHead(torch.nn.Linear(4, 3), num_classes=3, dim=4)
 
 
 @pytest.mark.parametrize("loss", [ps.ProxySynthesis(ps.NormSoftmax()), ps.SoftTriple()])
-def test_proxies_that_are_not_finite_are_named(loss: object) -> None:
+def test_nonfinite_proxies_are_reported(loss: object) -> None:
     head = ps.ProxyHead(loss, 5, 4)
     with torch.no_grad():
         head.proxies[3] = float("nan")

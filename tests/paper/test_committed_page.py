@@ -29,7 +29,7 @@ def script() -> Any:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_are_rebuilt_with_their_differences_and_verdicts(
+def test_rebuilt_tables_match_committed_differences_and_verdicts(
     name: str, script: Any, tmp_path: Path
 ) -> None:
     empty = load_artifacts([name])[name](script.SCALE, Store(tmp_path, read_only=True))
@@ -51,7 +51,7 @@ def test_tables_are_rebuilt_with_their_differences_and_verdicts(
         assert ("" if cell.paper is None else f"{cell.paper:g}") == line["paper"]
 
 
-def test_the_page_and_the_claims_are_what_the_script_renders(
+def test_committed_page_and_claims_match_the_script(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed = script.FOLDER
@@ -62,7 +62,7 @@ def test_the_page_and_the_claims_are_what_the_script_renders(
         assert (made / name).read_bytes() == (committed / name).read_bytes(), name
 
 
-def test_the_page_has_no_link_that_leads_nowhere(script: Any) -> None:
+def test_page_has_no_broken_links(script: Any) -> None:
     text = (script.FOLDER / "paper.html").read_text(encoding="utf-8")
     ids = set(re.findall(r'\bid="([^"]+)"', text))
     links = re.findall(r'href="([^"]+)"', text)

@@ -28,7 +28,7 @@ def _args(*words: str) -> Any:
     return parser().parse_args(["paper", *words])
 
 
-def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_all_27_artifacts(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(TITLES) == ALL
     assert len(ALL) == 27
     result = run_paper(_args("--list"))
@@ -50,13 +50,13 @@ def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
         (("table1", "--seeds", "0"), "--seeds"),
     ],
 )
-def test_wrong_arguments_are_usage_errors(words: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_are_usage_errors(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         run_paper(_args(*words, "--plan"))
 
 
 @pytest.mark.usefixtures("estimated")
-def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plan_ends_with_remaining_work(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def last(*words: str) -> str:
         run_paper(_args(*words, "--plan", "--out", str(tmp_path / "out")))
         return capsys.readouterr().out.splitlines()[-1]
@@ -72,7 +72,7 @@ def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 @pytest.mark.usefixtures("estimated")
-def test_a_plan_has_a_line_per_artifact_and_with_runs_one_per_run(
+def test_plan_has_one_line_per_artifact_or_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def lines(*words: str) -> list[str]:
@@ -88,12 +88,12 @@ def test_a_plan_has_a_line_per_artifact_and_with_runs_one_per_run(
     assert listed[-1].endswith("cub200-proxy_anchor-proxy_synthesis")
 
 
-def test_an_unknown_benchmark_is_a_usage_error(tmp_path: Path) -> None:
+def test_unknown_benchmark_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="birds"):
         run_paper(_args("table1", "--plan", "--data", f"birds:{tmp_path}"))
 
 
-def test_a_file_in_the_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> None:
+def test_file_as_output_folder_is_a_usage_error(tmp_path: Path) -> None:
     place = tmp_path / "notes.txt"
     place.write_text("mine")
     with pytest.raises(UsageError, match="--out"):
@@ -101,7 +101,7 @@ def test_a_file_in_the_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> N
     assert place.read_text() == "mine"
 
 
-def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
+def test_uncreatable_output_folder_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path / "file" / "out", tmp_path / ("a" * 300)):
         with pytest.raises(UsageError, match="--out"):
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_folder_that_cannot_be_written_to_is_a_usage_error(
+def test_unwritable_output_folder_is_a_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_usage_error(
         run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path)))
 
 
-def test_a_full_disk_fails_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> None:
         raise CannotWrite(errno.ENOSPC, "No space left on device", str(path))
 
@@ -138,7 +138,7 @@ def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("estimated")
-def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
+def test_settings_reach_all_runs_and_notes(tmp_path: Path) -> None:
     words = ("--scale", "smoke", "--set", "epochs=2", "--set", "precision=auto")
     plain, other = (
         run_paper(
@@ -162,7 +162,7 @@ def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["loss", "loss.scale", "seed", "data", "split.train_classes", "lrr"]
 )
-def test_what_the_artifacts_decide_cannot_be_set(path: str) -> None:
+def test_settings_fixed_by_artifacts_are_rejected(path: str) -> None:
     with pytest.raises(UsageError, match=path.partition(".")[0]):
         run_paper(_args("table1", "--plan", "--set", f"{path}=1"))
 
@@ -180,7 +180,7 @@ def test_weights_reach_only_pretrained_networks(tmp_path: Path) -> None:
             SCALES[name].with_settings(["weights=w.pth"])
 
 
-def test_the_studies_of_a_table_are_run_and_resumed(
+def test_studies_of_a_table_are_run_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxysynth.paper.tables.mlrc.LOSSES", ("norm_softmax",))
@@ -200,7 +200,7 @@ def test_the_studies_of_a_table_are_run_and_resumed(
     assert results() == made
 
 
-def test_json_is_alone_on_standard_output(smoke: dict[str, Any]) -> None:
+def test_json_is_the_only_standard_output(smoke: dict[str, Any]) -> None:
     assert len(smoke["stdout"].splitlines()) == 1
     result = smoke["result"]
     assert list(result["artifacts"]) == SMOKED
@@ -225,7 +225,7 @@ def test_json_is_alone_on_standard_output(smoke: dict[str, Any]) -> None:
     assert (smoke["out"] / "claims.md").exists()
 
 
-def test_the_papers_own_column_needs_no_table_of_ours(tmp_path: Path) -> None:
+def test_paper_column_needs_no_measured_table(tmp_path: Path) -> None:
     result = run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path / "out")))
     found = {claim["sentence"][:20]: claim["paper"] for claim in result["claims"]}
     assert found["Virtual Softmax degr"] == "holds"
@@ -258,7 +258,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
+def test_page_is_well_formed_and_self_contained(smoke: dict[str, Any]) -> None:
     text = (smoke["out"] / "paper.html").read_text()
     page = Page()
     page.feed(text)
@@ -278,13 +278,13 @@ def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
     assert '<small class="better"' not in text
 
 
-def test_a_finished_plan_says_so(smoke: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_plan_says_so(smoke: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     run_paper(_args("table1", "--plan", "--scale", "smoke", "--out", str(smoke["out"])))
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "1 artifact at scale smoke: all 5 Runs finished."
 
 
-def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_path: Path) -> None:
+def test_adding_a_table_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_path: Path) -> None:
     import shutil
 
     out = tmp_path / "out"
@@ -298,14 +298,14 @@ def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_
     assert all(f'id="{name}"' in text for name in SMOKED)
 
 
-def test_another_scale_begins_another_book(smoke: dict[str, Any], tmp_path: Path) -> None:
+def test_entries_of_another_scale_are_ignored(smoke: dict[str, Any], tmp_path: Path) -> None:
     from proxysynth.paper.book import read_entries
 
     assert set(SMOKED) <= set(read_entries(smoke["out"], SCALES["smoke"]))
     assert not read_entries(smoke["out"], SCALES["small"])
 
 
-def test_a_folder_of_an_earlier_version_keeps_its_page(tmp_path: Path) -> None:
+def test_entries_of_an_earlier_version_are_kept(tmp_path: Path) -> None:
     from proxysynth.paper.book import read_entries
 
     made = {"table1": {"title": "Table 1", "about": "ablations"}}

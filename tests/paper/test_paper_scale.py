@@ -92,7 +92,7 @@ def first_run(name: str, scale: Scale) -> Run:
     "name",
     [pytest.param(name, marks=() if name == "table6" else pytest.mark.slow) for name in TRAINED],
 )
-def test_a_run_of_every_table(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_of_every_table(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = published(tmp_path / "bn_inception.pth")
     size = ("width=0.125",) if name in CLASSIFIED else ("image_size=64",)
     scale: Any = SCALES["paper"].with_roots(benchmarks(tmp_path / "data", monkeypatch))

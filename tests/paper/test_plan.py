@@ -21,7 +21,7 @@ ARTIFACTS = load_artifacts()
 
 
 @pytest.mark.usefixtures("estimated")
-def test_a_plan_starts_nothing(tmp_path: Path) -> None:
+def test_plan_starts_no_training(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["table1", "table6", "--scale", "small", "--plan", "--out", str(out), "--json"]
     result = run_paper(parser().parse_args(["paper", *words]))
@@ -44,7 +44,7 @@ def test_runs_are_shared_between_tables(empty: Store) -> None:
 
 
 @pytest.mark.usefixtures("estimated")
-def test_the_plans_of_all_and_of_each_agree(empty: Store) -> None:
+def test_joint_and_separate_plans_agree(empty: Store) -> None:
     tables = {name: ARTIFACTS[name] for name in ("table1", "table5", "table6", "tableG")}
     plan, each = make_plans(tables, SMOKE, empty)
     alone = {name: make_plans({name: one}, SMOKE, empty) for name, one in tables.items()}
@@ -56,7 +56,7 @@ def test_the_plans_of_all_and_of_each_agree(empty: Store) -> None:
     assert plan.studies == each["tableG"].studies
 
 
-def test_a_table_needs_what_it_asks_for() -> None:
+def test_table_requests_its_runs_and_studies() -> None:
     search = synthesis_search(SMOKE, "sop", "norm_softmax")
     before = requests([ARTIFACTS["table6"]], SMOKE).runs
     assert set(search.runs) < set(before)
@@ -67,7 +67,7 @@ def test_a_table_needs_what_it_asks_for() -> None:
     assert len(requests([ARTIFACTS["tableG"]], SMOKE).studies) == 6 * 2
 
 
-def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
+def test_nothing_is_missing_after_smoke_runs(smoke_store: Store) -> None:
     tables = {name: ARTIFACTS[name] for name in SMOKED}
     plan, _ = make_plans(tables, SMOKE, smoke_store)
     assert plan.known == plan.later == ()
@@ -75,7 +75,7 @@ def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
     assert plan.seconds == 0
 
 
-def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) -> None:
+def test_estimates_use_finished_runs_of_the_same_kind(smoke_store: Store) -> None:
     rates = measured_rates(smoke_store.folder)
     run = SMOKE.run("cars196", NormSoftmax())
     assert rates[kind_of(run)] > 0
@@ -86,7 +86,7 @@ def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) ->
     assert estimate(run) == pytest.approx(1.0 + work(run) / 10.0)
 
 
-def test_without_finished_runs_a_few_steps_are_timed(empty: Store) -> None:
+def test_estimates_without_finished_runs_time_a_few_steps(empty: Store) -> None:
     estimate = Estimate(empty.folder)
     run, longer = (
         SMOKE.run("cars196", NormSoftmax(), epochs=epochs, evaluate_every=1) for epochs in (1, 10)
@@ -114,12 +114,12 @@ def test_work_counts_training_and_a_third_of_the_tests() -> None:
     assert work(held_out) == 4 * 40 + 2 * 96 / 3
 
 
-def test_a_benchmark_is_counted_as_published() -> None:
+def test_benchmark_images_are_counted_as_published() -> None:
     assert count_images("inshop:nowhere", Split()) == (25_882, 14_218 + 12_612)
     assert count_images("cifar10:nowhere", Split(train_pictures=2000)) == (2000, 10_000)
 
 
-def test_data_that_cannot_be_opened_is_timed_on_random_images(tmp_path: Path) -> None:
+def test_missing_data_is_timed_on_random_images(tmp_path: Path) -> None:
     run = Run(data=f"cars196:{tmp_path}", image_size=32, pixels="grey", width=0.25, batch_size=4)
     assert Estimate(tmp_path)(run) > 1
 

@@ -17,7 +17,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_file_is_whole(name: str) -> None:
+def test_every_printed_file_is_complete(name: str) -> None:
     assert len(printed(name)) == NAMES[name]
     field = "loss_ms" if name == "tableA" else "value"
     for row in printed(name):
@@ -26,7 +26,7 @@ def test_every_file_is_whole(name: str) -> None:
         assert "note" in row
 
 
-def test_table_6_repeats_f_h_j_l() -> None:
+def test_table_6_matches_tables_f_h_j_l() -> None:
     for row in printed("table6"):
         keys = {key: row[key] for key in ("benchmark", "loss", "regularizer", "metric")}
         assert number("conventional", **keys) == float(row["value"]), keys
@@ -35,7 +35,7 @@ def test_table_6_repeats_f_h_j_l() -> None:
             assert float(row["value"]) - plain == pytest.approx(float(row["change"]), abs=1e-6)
 
 
-def test_table_4_repeats_the_concatenated_half_of_g_i_k() -> None:
+def test_table_4_matches_the_concatenated_half_of_g_i_k() -> None:
     for row in printed("table4"):
         keys = {k: row[k] for k in ("benchmark", "loss", "regularizer", "embedding", "metric")}
         assert number("mlrc", **keys) == float(row["value"]), keys
@@ -55,7 +55,7 @@ def test_printed_boosts_follow_from_the_printed_recalls() -> None:
         assert BOOSTS[row["boost"]](gains) == pytest.approx(float(row["value"]), abs=0.0501), row
 
 
-def test_table_5_differs_from_table_6_only_where_a_note_says_so() -> None:
+def test_differences_of_tables_5_and_6_have_notes() -> None:
     differing = set()
     for row in printed("table5"):
         if row["regularizer"] in ("none", "proxy_synthesis"):
@@ -82,7 +82,7 @@ def test_table_d_uses_the_best_cell_of_table_c() -> None:
         assert best == number("tableD", benchmark=name, regularizer="proxy_synthesis")
 
 
-def test_the_ablations_share_their_best_run() -> None:
+def test_ablations_share_their_best_run() -> None:
     best = number("table1", model="PS")
     assert best == number("table2", generation="alpha", parameter="0.4")
     keys = {"benchmark": "cars196", "loss": "norm_softmax", "regularizer": "proxy_synthesis"}
@@ -90,7 +90,7 @@ def test_the_ablations_share_their_best_run() -> None:
     assert number("table1", model="M1") == number("table6", **{**keys, "regularizer": "none"})
 
 
-def test_the_misprint_in_table_k_has_a_note() -> None:
+def test_misprint_in_table_k_has_a_note() -> None:
     keys = {"benchmark": "sop", "embedding": "separated", "regularizer": "proxy_synthesis"}
     values = {r["loss"]: float(r["value"]) for r in rows_of("mlrc", metric="map@r", **keys)}
     odd = max(values, key=lambda loss: values[loss])
@@ -98,13 +98,13 @@ def test_the_misprint_in_table_k_has_a_note() -> None:
     assert notes_of("mlrc", loss=odd, metric="map@r", **keys)
 
 
-def test_a_number_needs_keys_that_name_one_row() -> None:
+def test_number_requires_keys_of_a_single_row() -> None:
     assert number("table1", model="M9") is None
     with pytest.raises(ValueError, match="table6"):
         number("table6", loss="softmax")
 
 
-def test_a_note_reads_right_under_every_table_that_shows_it() -> None:
+def test_notes_name_their_tables() -> None:
     """A file may stand under several tables, so that no note can say "here"."""
     for name in NAMES:
         assert not any(" here" in note for note in notes_of(name)), name

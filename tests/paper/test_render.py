@@ -38,7 +38,7 @@ TABLE = Table(
 )
 
 
-def test_markdown() -> None:
+def test_table_markdown() -> None:
     text = table_markdown(TABLE)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 6
@@ -49,7 +49,7 @@ def test_markdown() -> None:
     assert rows[5] == "| none | – | 50.0 | n/a |"
 
 
-def test_a_heading_says_what_ran_and_the_papers_set_once() -> None:
+def test_heading_names_measured_and_paper_datasets_once() -> None:
     cells = (Cell(paper=1.0),) * 3
     columns = (
         Column("P@1, CUB200", "glyphs 1", "CUB200"),
@@ -67,7 +67,7 @@ def test_a_heading_says_what_ran_and_the_papers_set_once() -> None:
         assert text.count("CUB200") == 2
 
 
-def test_neighbours_that_measure_the_same_share_a_heading() -> None:
+def test_adjacent_columns_of_one_group_share_a_heading() -> None:
     columns = (
         Column("Softmax, CARS196", "glyphs 2", "CARS196"),
         Column("Softmax, SOP", "glyphs 3", "SOP"),
@@ -79,7 +79,7 @@ def test_neighbours_that_measure_the_same_share_a_heading() -> None:
     assert r"\multicolumn{4}{c}{Softmax}" in table_latex(table)
 
 
-def test_columns_that_are_sets_have_one_line_of_headings() -> None:
+def test_dataset_columns_have_one_heading_row() -> None:
     columns = (Column("CUB200", "glyphs 1", "CUB200"), Column("SOP", "glyphs 3", "SOP"))
     table = Table("Table 9", "", ("loss",), columns, (Row(("a",), (Cell(), Cell())),))
     assert table_markdown(table).split("\n")[4] == (
@@ -89,7 +89,7 @@ def test_columns_that_are_sets_have_one_line_of_headings() -> None:
     assert table_latex(table).split("midrule")[0].count(r"\\") == 1
 
 
-def test_html_colors_only_what_the_spread_supports() -> None:
+def test_html_colors_only_significant_differences() -> None:
     text = section("table9", TABLE, NOWHERE)
     rows = re.findall(r"<tr>.*?</tr>", text.split("<tbody>")[1], re.S)
     assert 'class="better"> +2.0' in rows[0] or 'class="better">' in rows[0]
@@ -103,7 +103,7 @@ def test_html_colors_only_what_the_spread_supports() -> None:
     assert "<code>code</code>" in text
 
 
-def test_latex_escapes_and_has_equal_columns() -> None:
+def test_latex_is_escaped_with_equal_columns() -> None:
     text = table_latex(TABLE)
     body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].strip().splitlines()
     assert all(len(re.findall(r"(?<!\\)&", line)) == 3 for line in body)
@@ -119,7 +119,7 @@ def test_latex_escapes_and_has_equal_columns() -> None:
     assert latex_escape("a_b ± 5 %") == r"a\_b $\pm$ 5 \%"
 
 
-def test_csv_of_a_table() -> None:
+def test_table_csv() -> None:
     lines = table_csv(TABLE, {"commit": "abc"}).splitlines()
     assert len(lines) == 1 + 8
     assert lines[0].endswith("paper_on,commit")
@@ -128,11 +128,11 @@ def test_csv_of_a_table() -> None:
     assert lines[1].endswith(",CARS196,abc")
 
 
-def test_rows_of_different_fields_make_one_csv() -> None:
+def test_csv_of_rows_with_different_fields() -> None:
     assert rows_csv([{"a": 1}, {"b": 2}]).splitlines() == ["a,b", "1,", ",2"]
 
 
-def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_figure_is_written_as_vector_and_pixels(tmp_path) -> None:  # type: ignore[no-untyped-def]
     from matplotlib.figure import Figure
 
     figure = Figure()
@@ -148,7 +148,7 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
     assert "A line." in html
 
 
-def test_images_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_images_are_shown_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
     table = replace(TABLE, images=b"\x89PNG", images_caption="What it <shows>.")
     made = write_files(tmp_path, "table9", table, {})
     assert [path.suffix for path in made] == [".md", ".csv", ".tex", ".png"]
@@ -160,7 +160,7 @@ def test_images_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untype
     assert "<figure>" not in section("table9", TABLE, NOWHERE)
 
 
-def test_a_missing_cell_is_none() -> None:
+def test_missing_cell_is_none() -> None:
     assert TABLE.cell("sure", "r") == SURE
     assert TABLE.cell("sure", "R@1") == SURE
     assert TABLE.cell("nobody", "r") is None
@@ -168,7 +168,7 @@ def test_a_missing_cell_is_none() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0])
-def test_a_gain_of_nothing_has_no_sign(value: float) -> None:
+def test_zero_gain_has_no_sign(value: float) -> None:
     assert "| 0.0 " in table_markdown(
         Table("T", "", ("a",), (Column("g", "x"),), (Row(("l",), (Cell((value,), gain=True),)),))
     )

@@ -11,7 +11,7 @@ from proxysynth.training.prepare import open_splits
 SMALL, SMOKE, PAPER = (SCALES[name] for name in ("small", "smoke", "paper"))
 
 
-def test_four_different_sets_of_glyphs_stand_in() -> None:
+def test_four_glyph_datasets_replace_the_benchmarks() -> None:
     runs = {name: SMALL.run(name, NormSoftmax()) for name in RETRIEVAL}
     assert all(run is not None and run.data == "glyphs" for run in runs.values())
     assert len({run.split for run in runs.values() if run}) == 4
@@ -19,7 +19,7 @@ def test_four_different_sets_of_glyphs_stand_in() -> None:
     assert {name: run.ks for name, run in runs.items() if run} == KS
 
 
-def test_the_small_sets_are_shaped_like_the_benchmarks() -> None:
+def test_small_datasets_are_shaped_like_the_benchmarks() -> None:
     sizes_of = {
         "cub200": (100, 3000),
         "cars196": (98, 7840),
@@ -37,7 +37,7 @@ def test_the_small_sets_are_shaped_like_the_benchmarks() -> None:
         assert (splits.gallery is not None) == (name == "inshop")
 
 
-def test_queries_and_gallery_of_the_in_shop_stand_in_have_no_face_in_common() -> None:
+def test_in_shop_stand_in_query_and_gallery_share_no_typeface() -> None:
     run = SMOKE.run("inshop", NormSoftmax())
     splits = open_splits(run)
     faces = [{name.split("/")[1] for name in part.names} for part in (splits.query, splits.gallery)]
@@ -46,7 +46,7 @@ def test_queries_and_gallery_of_the_in_shop_stand_in_have_no_face_in_common() ->
     assert not faces[0] & faces[1]
 
 
-def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
+def test_classification_trains_on_12_typefaces_and_tests_on_4() -> None:
     run = SMOKE.run("cifar10", Softmax())
     assert run.task == "classification"
     splits = open_splits(run)
@@ -56,7 +56,7 @@ def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
     assert all(SMOKE.run(name, Softmax()) is None for name in CLASSIFICATION[1:])
 
 
-def test_photographs_are_used_where_their_folder_is_given() -> None:
+def test_photographs_are_used_if_their_folder_is_given() -> None:
     scale = SMALL.with_roots({"cub200": "/data/cub", "cifar10": "/data/cifar"})
     run = scale.run("cub200", NormSoftmax())
     assert (run.data, run.image_size, run.backbone) == (
@@ -70,7 +70,7 @@ def test_photographs_are_used_where_their_folder_is_given() -> None:
     assert "glyphs" in scale.heading("cars196")
 
 
-def test_the_papers_scale_has_nothing_without_a_folder() -> None:
+def test_paper_scale_without_folders_has_no_runs() -> None:
     assert all(PAPER.run(name, NormSoftmax()) is None for name in RETRIEVAL)
     assert all(PAPER.heading(name) == "" for name in (*RETRIEVAL, *CLASSIFICATION))
     scale = PAPER.with_roots({"cars196": "/data/cars", "cifar100": "/data/cifar"})
@@ -84,14 +84,14 @@ def test_the_papers_scale_has_nothing_without_a_folder() -> None:
     assert scale.run("cifar100", Softmax()) is not None
 
 
-def test_unknown_names_are_errors_that_list_the_known_ones() -> None:
+def test_unknown_names_are_rejected_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="cars196"):
         SMALL.run("cars", NormSoftmax())
     with pytest.raises(ValueError, match="'cub'"):
         SMALL.with_roots({"cub": "/x"})
 
 
-def test_a_run_is_the_same_on_every_call_and_another_for_another_seed() -> None:
+def test_runs_are_equal_for_equal_seeds_only() -> None:
     a, b, c = (SMALL.run("sop", "softmax", seed) for seed in (0, 0, 1))
     assert a == b
     assert a.identity != c.identity

@@ -60,7 +60,7 @@ def test_conventional_settings(name):
     assert run.epochs > max(run.decay_epochs)
 
 
-def test_proxy_anchor_follows_its_own_paper():
+def test_proxy_anchor_settings_match_its_paper():
     for name, lr in {"cub200": 1e-4, "cars196": 1e-4, "sop": 6e-4, "inshop": 6e-4}.items():
         run = conventional(name, "proxy_anchor")
         assert (run.batch_size, run.optimizer, run.pooling) == (180, "adamw", "both")
@@ -71,12 +71,12 @@ def test_proxy_anchor_follows_its_own_paper():
 
 
 @pytest.mark.parametrize("loss", MARGINS)
-def test_margins(loss):
+def test_loss_margins(loss):
     made = conventional("cars196", loss).loss
     assert {name: getattr(made, name) for name in MARGINS[loss]} == MARGINS[loss]
 
 
-def test_transforms_are_those_of_the_protocols():
+def test_transforms_match_the_protocols():
     run = conventional("cub200", backbone="conv4", pretrained=False)  # quick to make
     net = make_network(run, None)
     assert training_transform(run, net, FILES) == CONVENTIONAL.train
@@ -124,7 +124,7 @@ def test_classification_settings(name):
 
 @pytest.mark.parametrize("loss", sorted(ps.LOSSES))
 @pytest.mark.parametrize("regularizer", ["none", "proxy_synthesis"])
-def test_every_cell_is_a_whole_run(loss, regularizer):
+def test_runs_of_every_cell_round_trip(loss, regularizer):
     for name in STATED:
         for run in (
             conventional(name, loss, regularizer),
@@ -140,7 +140,7 @@ def test_every_setting_is_a_field_of_a_run():
             assert set(settings.paper_settings(name, loss)) <= set(Run.__dataclass_fields__)
 
 
-def test_an_unknown_name_is_one_sentence():
+def test_unknown_name_is_rejected():
     with pytest.raises(ValueError, match="'cars'"):
         settings.paper_settings("cars")
     with pytest.raises(ValueError, match="'arc'"):

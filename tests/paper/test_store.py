@@ -20,7 +20,7 @@ from proxysynth.training.run_folder import Result
 SEARCH = Choice("scale", tuple(Run(loss=NormSoftmax(scale=scale)) for scale in (10.0, 20.0)))
 
 
-def test_a_measurement_is_made_once_per_key(empty: Store) -> None:
+def test_measurement_is_cached_per_key(empty: Store) -> None:
     calls = []
 
     def compute() -> dict[str, float]:
@@ -36,7 +36,7 @@ def test_a_measurement_is_made_once_per_key(empty: Store) -> None:
     assert len(calls) == 3
 
 
-def test_a_broken_measurement_is_made_again_and_a_failed_one_leaves_nothing(empty: Store) -> None:
+def test_damaged_measurement_is_repeated_and_failed_one_is_not_stored(empty: Store) -> None:
     empty.cached("thing", 1, lambda: 7)
     (path,) = (empty.folder / "kept").iterdir()
     path.write_text("{half")
@@ -51,7 +51,7 @@ def test_a_broken_measurement_is_made_again_and_a_failed_one_leaves_nothing(empt
     assert len(list((empty.folder / "kept").iterdir())) == 1
 
 
-def test_a_read_only_store_measures_nothing(empty: Store) -> None:
+def test_read_only_store_measures_nothing(empty: Store) -> None:
     reader = Store(empty.folder, read_only=True)
     assert reader.cached("thing", 1, lambda: 7) is None
     assert not empty.folder.exists()
@@ -59,7 +59,7 @@ def test_a_read_only_store_measures_nothing(empty: Store) -> None:
     assert reader.cached("thing", 1, lambda: 8) == 7
 
 
-def test_what_is_not_there_is_none(empty: Store) -> None:
+def test_missing_result_is_none(empty: Store) -> None:
     run = Run()
     assert empty.result(run) is None
     assert empty.on_models("thing", [run], 1, lambda model: 7) == []
@@ -75,17 +75,17 @@ def _pick(store: Store, *scores: tuple[float, float]) -> Any:
     return store.pick(SEARCH)
 
 
-def test_a_search_is_decided_on_validation_classes(empty: Store) -> None:
+def test_search_is_decided_on_validation_classes(empty: Store) -> None:
     assert _pick(empty, (0.7, 0.9), (0.75, 0.1)) == SEARCH.runs[1].loss
 
 
-def test_an_unfinished_search_chooses_nothing_and_a_tie_goes_to_the_first(empty: Store) -> None:
+def test_unfinished_search_picks_none_and_tie_picks_the_first(empty: Store) -> None:
     assert empty.pick(Choice("x", ())) is None
     assert _pick(empty, (1.0, 1.0)) is None
     assert _pick(empty, (0.5, 0.5), (0.5, 0.5)) == SEARCH.runs[0].loss
 
 
-def test_a_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:
+def test_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:
     run = Run()
     holder = (
         "import sys\n"
@@ -113,7 +113,7 @@ def test_a_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:
         assert another
 
 
-def test_one_at_a_time_writes_the_book(empty: Store) -> None:
+def test_exclusive_lock_is_held_by_one_thread(empty: Store) -> None:
     order: list[str] = []
     inside = threading.Event()
 
@@ -132,7 +132,7 @@ def test_one_at_a_time_writes_the_book(empty: Store) -> None:
     assert order == ["first is done", "second"]
 
 
-def test_a_finished_run_gives_its_result_and_model(smoke_store: Store) -> None:
+def test_finished_run_has_its_result_and_model(smoke_store: Store) -> None:
     from proxysynth.paper.scale import SCALES
 
     run = SCALES["smoke"].run("cars196", NormSoftmax())

@@ -38,7 +38,7 @@ def _made(name: str, store: Store, scale: Any = SMOKE) -> Table:
 
 
 @pytest.mark.parametrize("name", SMOKED)
-def test_every_cell_that_could_run_did(name: str, smoke_store: Store) -> None:
+def test_every_possible_cell_is_filled(name: str, smoke_store: Store) -> None:
     table = _made(name, smoke_store)
     tried = {
         "tableC": {(f"{a:g}", f"{mu:g}") for a in SMOKE.class_alphas for mu in SMOKE.class_mus},
@@ -56,7 +56,7 @@ def test_every_cell_that_could_run_did(name: str, smoke_store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in TABLES if n != "tableA"])
-def test_without_a_run_every_number_of_ours_is_missing(name: str, empty: Store) -> None:
+def test_tables_without_runs_have_no_measured_numbers(name: str, empty: Store) -> None:
     for scale in (SMALL, SCALES["paper"]):
         table = _made(name, empty, scale)
         ran = [column.key for _, column, cell in table.cells() if cell.ours]
@@ -65,7 +65,7 @@ def test_without_a_run_every_number_of_ours_is_missing(name: str, empty: Store) 
     assert not empty.folder.exists()  # making trains and writes nothing
 
 
-def test_the_papers_numbers_are_in_their_cells(empty: Store) -> None:
+def test_paper_numbers_are_in_their_cells(empty: Store) -> None:
     assert _paper("table1", "M2 synthetic synthetic", "R@1", empty) == 83.1
     assert _paper("table2", "drawn, alpha 0.4", "R@1", empty) == 84.7
     assert _paper("table3", "zoom out", "proxy_synthesis", empty) == 80.0
@@ -86,7 +86,7 @@ def _paper(name: str, row: str, column: str, store: Store) -> float | None:
     return cell.paper
 
 
-def test_every_printed_number_is_shown_somewhere(empty: Store) -> None:
+def test_every_printed_number_is_shown(empty: Store) -> None:
     for name in (f"table{letter}" for letter in "12356BCDE"):
         cells = [cell for _, _, cell in _made(name, empty, SMALL).cells()]
         shown = sorted(cell.paper for cell in cells if cell.paper is not None)
@@ -103,7 +103,7 @@ def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
     assert table.rows[1].cells[0].baseline != ()
 
 
-def test_a_mean_needs_every_seed(smoke_store: Store) -> None:
+def test_mean_requires_every_seed(smoke_store: Store) -> None:
     runs = list(requests([ARTIFACTS["table1"]], replace(SMOKE, seeds=(0, 1))).runs)
     assert len(runs) == 10
     assert measured(smoke_store, runs[:1]) != ()
@@ -126,7 +126,7 @@ def test_boosts_follow_from_the_rows_above_them(smoke_store: Store) -> None:
         assert bool(supported.verdict) == (boost == "average")
 
 
-def test_table_6_is_the_first_column_of_the_extended_tables(smoke_store: Store) -> None:
+def test_table_6_matches_the_first_column_of_extended_tables(smoke_store: Store) -> None:
     table = _made("table6", smoke_store)
     for letter, benchmark in (("F", "cub200"), ("J", "sop"), ("L", "inshop")):
         other = _made(f"table{letter}", smoke_store)
@@ -135,7 +135,7 @@ def test_table_6_is_the_first_column_of_the_extended_tables(smoke_store: Store) 
             assert (a.ours, a.paper) == (b.ours, b.paper)
 
 
-def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store) -> None:
+def test_searches_choose_on_validation_and_note_the_choice(smoke_store: Store) -> None:
     for name, search in (
         ("table6", synthesis_search(SMOKE, "cub200", "norm_softmax")),
         ("table5", mixup_search(SMOKE, "sop", "softmax", "manifold_mixup")),
@@ -153,7 +153,7 @@ def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store
         assert "held-out" in note
 
 
-def test_the_chosen_cell_is_marked_in_the_tables_of_the_search(smoke_store: Store) -> None:
+def test_chosen_cell_is_marked_in_search_tables(smoke_store: Store) -> None:
     for name, columns in (("tableC", 1), ("tableE", 4 * 2)):
         table = _made(name, smoke_store)
         marked = sum(cell.chosen for row in table.rows for cell in row.cells)
@@ -188,14 +188,14 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
     assert cell.ours == ()
 
 
-def test_a_study_is_trained_on_what_its_scale_says() -> None:
+def test_study_uses_the_data_of_its_scale() -> None:
     run, study = SMALL.run("sop", "arcface"), study_of(SMALL, "sop", "arcface", "none")
     assert study.base.split == replace(run.split, train_classes=400)
     assert study.scale.trials == 2
     assert study.base.epochs == 8
 
 
-def test_a_table_without_its_studies_says_what_runs_them(empty: Store) -> None:
+def test_table_without_studies_names_the_command(empty: Store) -> None:
     notes = " ".join(_made("tableG", empty, SMALL).notes)
     assert "12 of 12 studies have not been run" in notes
     assert "`proxysynth paper tableG`" in notes
@@ -212,7 +212,7 @@ def test_table_a_is_measured_once(smoke_store: Store) -> None:
     assert laid.paper == 3.0
 
 
-def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
+def test_csv_has_every_seed_and_the_paper_value(smoke: dict[str, Any]) -> None:
     rows = list(csv.DictReader(io.StringIO((smoke["out"] / "table1.csv").read_text())))
     assert len(rows) == 10
     ours = [row for row in rows if row["column"] == "R@1"]
@@ -227,7 +227,7 @@ def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
         assert row["scale"] == "smoke"
 
 
-def test_table_a_that_was_not_measured_shows_dashes_beside_the_papers(tmp_path: Path) -> None:
+def test_unmeasured_table_a_shows_only_paper_numbers(tmp_path: Path) -> None:
     store = Store(tmp_path / "empty", read_only=True)
     table = ARTIFACTS["tableA"](SMOKE, store)
     assert isinstance(table, Table)
@@ -238,7 +238,7 @@ def test_table_a_that_was_not_measured_shows_dashes_beside_the_papers(tmp_path: 
     assert not store.folder.exists()
 
 
-def test_a_read_only_store_leaves_deformations_out(smoke_store: Store, tmp_path: Path) -> None:
+def test_read_only_store_skips_deformations(smoke_store: Store, tmp_path: Path) -> None:
     """Its Runs are finished, but what was measured on their models lies elsewhere."""
     (tmp_path / "runs").symlink_to(smoke_store.folder / "runs")
     store = Store(tmp_path, read_only=True)
@@ -249,14 +249,14 @@ def test_a_read_only_store_leaves_deformations_out(smoke_store: Store, tmp_path:
     assert not (tmp_path / "kept").exists()
 
 
-def test_table_3_shows_the_images_it_tested(smoke_store: Store) -> None:
+def test_table_3_shows_the_tested_images(smoke_store: Store) -> None:
     sheet = _made("table3", smoke_store).images
     pictures = np.asarray(Image.open(io.BytesIO(sheet)).convert("L"))
     assert pictures.shape[1] > pictures.shape[0] > 300  # nine columns, six rows
     assert pictures.std() > 20
 
 
-def test_alpha_and_mu_are_searched_for_each_loss_at_the_papers_scale(tmp_path: Path) -> None:
+def test_alpha_and_mu_are_searched_per_loss_at_paper_scale(tmp_path: Path) -> None:
     paper = SCALES["paper"].with_roots({"cub200": str(tmp_path)})
     searched = {
         scale.name: {synthesis_search(scale, "cub200", loss) for loss in LOSS_NAMES}
@@ -269,7 +269,7 @@ def test_alpha_and_mu_are_searched_for_each_loss_at_the_papers_scale(tmp_path: P
         assert "batches of 180, AdamW" in notes
 
 
-def test_photographs_of_a_study_are_shown_beside_the_stand_in(empty: Store) -> None:
+def test_photograph_results_are_shown_beside_the_stand_in(empty: Store) -> None:
     if not photographed(SMALL, "cub200"):
         pytest.skip("results/ is not here")
     table6, tableF = _made("table6", empty, SMALL), _made("tableF", empty, SMALL)
@@ -282,7 +282,7 @@ def test_photographs_of_a_study_are_shown_beside_the_stand_in(empty: Store) -> N
     assert not photographed(given, "cub200")
 
 
-def test_the_last_epoch_is_kept_beside_the_best_on_test(tmp_path: Path) -> None:
+def test_last_epoch_is_kept_beside_best_on_test(tmp_path: Path) -> None:
     run = replace(
         Run(), epochs=2, report_epoch="best_on_test", best_by="recall@1",
         split=Split(train_classes=4, test_classes=4), width=0.25, dim=8,

@@ -51,7 +51,7 @@ def _runs(count: int) -> list[Run]:
     return [run for run in made if run is not None]
 
 
-def test_an_interrupted_command_resumes(empty: Store) -> None:
+def test_interrupted_command_resumes(empty: Store) -> None:
     runs = _runs(3)
     with pytest.raises(KeyboardInterrupt):
         plan.train_missing(runs, empty, ONE, Recorder(stop_after=14), lambda run: 1.0)
@@ -70,7 +70,7 @@ def test_an_interrupted_command_resumes(empty: Store) -> None:
     assert again.ticks == 0
 
 
-def test_two_processes_on_one_folder_train_no_run_twice(tmp_path: Path) -> None:
+def test_concurrent_processes_train_no_run_twice(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "proxysynth", "paper", "table1", "--scale", "smoke",
              "--out", str(tmp_path / "out"), "--threads", "1"]  # fmt: skip
     env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "1000"}
@@ -90,7 +90,7 @@ def test_two_processes_on_one_folder_train_no_run_twice(tmp_path: Path) -> None:
         assert len(lines) == 1
 
 
-def test_a_run_that_another_process_holds_is_waited_for(
+def test_run_claimed_by_another_process_is_awaited(
     empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = _runs(2)
@@ -111,7 +111,7 @@ def test_a_run_that_another_process_holds_is_waited_for(
     assert order == [1, 0]  # the held one was passed over and came last
 
 
-def test_a_loss_that_is_not_finite_ends_its_own_run_only(
+def test_nonfinite_loss_fails_only_its_own_run(
     empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, real = _runs(2), plan.train
@@ -130,7 +130,7 @@ def test_a_loss_that_is_not_finite_ends_its_own_run_only(
     assert empty.result(runs[1]) is not None
 
 
-def test_a_runs_label_says_what_is_unusual() -> None:
+def test_run_label_shows_unusual_settings() -> None:
     from proxysynth.regularizers import ProxySynthesis
 
     run = SMOKE.run("cars196", ProxySynthesis(NormSoftmax(), alpha=0.8), 2, report_epoch="best")
@@ -140,7 +140,7 @@ def test_a_runs_label_says_what_is_unusual() -> None:
     )
 
 
-def test_the_runs_of_figure_d_have_labels_of_their_own() -> None:
+def test_runs_of_figure_d_have_unique_labels() -> None:
     from proxysynth.paper.figures.embedding_space import runs_over_time
 
     labels = [plan.label(run) for run, *_ in runs_over_time(SCALES["small"]).values()]

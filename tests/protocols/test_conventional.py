@@ -17,17 +17,17 @@ def trained(tmp_path_factory):
     return folder / "run", glyphs(6, 5, faces_per_class=8)
 
 
-def test_it_repeats_the_result_of_the_run(trained):
+def test_metrics_match_the_result_of_the_run(trained):
     folder, splits = trained
     assert Conventional()(load(folder), splits.query).metrics == read_result(folder).metrics
 
 
-def test_a_run_finds_its_own_pictures(trained):
+def test_own_splits_match_the_training_data(trained):
     folder, splits = trained
     assert own_splits(load(folder)).fingerprint() == splits.fingerprint()
 
 
-def test_pictures_that_were_skipped_are_skipped_again(tmp_path, monkeypatch):
+def test_images_skipped_in_training_are_skipped_again(tmp_path, monkeypatch):
     root = pictures(tmp_path / "set", classes=6, each=3)
     for c in range(6):
         (root / f"class{c}" / "00.png").write_bytes(b"no picture")

@@ -56,12 +56,12 @@ def by_hand(model, listing, deform, seed=0, stream=0):
         return model.embedder(images)
 
 
-def test_the_deformations_are_those_of_the_table() -> None:
+def test_deformation_names_match_table_3() -> None:
     assert list(DEFORMATIONS) == TABLE_3
     assert Deformation().names == tuple(TABLE_3)
 
 
-def test_undeformed_first_and_as_the_conventional_protocol(trained) -> None:
+def test_undeformed_result_matches_the_conventional_protocol(trained) -> None:
     model, query = trained
     made = Deformation(names=("dropout",))(model, query)
     assert list(made) == ["undeformed", "dropout"]
@@ -69,7 +69,7 @@ def test_undeformed_first_and_as_the_conventional_protocol(trained) -> None:
 
 
 @pytest.mark.parametrize("name", ["cutout", "gaussian_noise"])
-def test_it_is_retrieval_among_deformed_pictures(trained, name) -> None:
+def test_metrics_match_retrieval_among_deformed_images(trained, name) -> None:
     model, query = trained
     made = Deformation(names=(name,), seed=3)(model, query, resources=Resources(workers=2))
     expected = evaluate(by_hand(model, query, DEFORMATIONS[name], seed=3), query.labels)
@@ -77,7 +77,7 @@ def test_it_is_retrieval_among_deformed_pictures(trained, name) -> None:
     assert made[name] != made["undeformed"]
 
 
-def test_query_and_gallery_are_deformed_alike_but_not_with_the_same_draws(trained) -> None:
+def test_query_and_gallery_are_deformed_with_different_draws(trained) -> None:
     model, query = trained
     even = np.arange(len(query)) % 2 == 0
     one, other = (query.take(np.flatnonzero(some)) for some in (even, ~even))
@@ -90,7 +90,7 @@ def test_query_and_gallery_are_deformed_alike_but_not_with_the_same_draws(traine
     assert made == pytest.approx(expected, abs=0.03)
 
 
-def test_all_of_them_on_photographs(photos) -> None:
+def test_all_deformations_on_photographs(photos) -> None:
     model, query = photos
     told = []
     made = Deformation(ks=(1, 2))(model, query, tick=lambda count, note: told.append(count))
@@ -99,14 +99,14 @@ def test_all_of_them_on_photographs(photos) -> None:
     assert sum(told) == 9 * len(query)
 
 
-def test_the_seed_draws(trained) -> None:
+def test_results_depend_on_the_seed(trained) -> None:
     model, query = trained
     first = Deformation(names=("dropout",), seed=0)(model, query)
     assert Deformation(names=("dropout",), seed=0)(model, query) == first
     assert Deformation(names=("dropout",), seed=1)(model, query) != first
 
 
-def test_the_zooms_may_be_read_the_other_way(trained) -> None:
+def test_opposite_zoom(trained) -> None:
     zooms = dict(Deformation(opposite_zoom=True).versions())
     assert zooms["zoom_in"] == Zoom(0.5, opposite=True)
     assert zooms["zoom_out"] == Zoom(1.5, opposite=True)
@@ -120,17 +120,17 @@ def test_the_zooms_may_be_read_the_other_way(trained) -> None:
         ({"seed": -1}, "seed"),
     ],
 )
-def test_what_cannot_be_is_refused(fields, words) -> None:
+def test_invalid_fields_are_rejected(fields, words) -> None:
     with pytest.raises(ValueError, match=words):
         Deformation(**fields)
 
 
-def test_embeddings_are_those_that_are_tested(trained) -> None:
+def test_embeddings_match_the_evaluated_ones(trained) -> None:
     model, query = trained
     assert torch.equal(embeddings_of(model, query), Conventional()(model, query).query)
 
 
-def test_the_sheet_shows_what_the_network_is_given(photos, monkeypatch) -> None:
+def test_sheet_shows_the_network_input(photos, monkeypatch) -> None:
     model, query = photos
     drawn = []
     monkeypatch.setattr(Axes, "imshow", lambda axes, image, **options: drawn.append(image))
@@ -150,7 +150,7 @@ def test_the_sheet_shows_what_the_network_is_given(photos, monkeypatch) -> None:
         assert np.abs(shown.astype(int) - expected).max() <= 1  # the cache shrinks beforehand
 
 
-def test_the_sheet_has_a_cell_for_each(trained) -> None:
+def test_contact_sheet_is_a_png_with_content(trained) -> None:
     model, query = trained
     sheet = Image.open(io.BytesIO(contact_sheet(model, query, rows=3, dpi=50)))
     assert sheet.format == "PNG"
@@ -158,7 +158,7 @@ def test_the_sheet_has_a_cell_for_each(trained) -> None:
     assert len(np.unique(np.asarray(sheet.convert("L")))) > 20
 
 
-def test_pictures_of_different_classes_are_shown() -> None:
+def test_sheet_images_are_of_different_classes() -> None:
     labels = np.repeat(np.arange(10), 3)
     pixels = np.zeros((30, 4, 4), np.uint8)
     listing = Listing(tuple(map(str, range(30))), labels, tuple("abcdefghij"), None, pixels)

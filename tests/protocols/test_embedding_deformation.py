@@ -44,7 +44,7 @@ def by_loops(x, parents, lam):
     return right / len(made)
 
 
-def test_the_eighteen_values_of_the_table() -> None:
+def test_default_lams_match_the_table() -> None:
     assert len(LAMS) == 18
     assert LAMS[0] == 0.10
     assert LAMS[8] == 0.50
@@ -52,7 +52,7 @@ def test_the_eighteen_values_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_it_is_the_definition(seed) -> None:
+def test_metric_matches_a_loop_of_its_definition(seed) -> None:
     x, y = clusters(classes=6, each=5, seed=seed)
     protocol = EmbeddingDeformation(pairs=5, per_order=4, lams=(0.1, 0.35, 0.5, 0.8), seed=seed)
     made = protocol(7 * x, y)  # lengths do not matter
@@ -61,7 +61,7 @@ def test_it_is_the_definition(seed) -> None:
 
 
 @pytest.mark.parametrize("lam", [0.2, 0.5])
-def test_it_is_recall_at_1_of_the_ranking(lam) -> None:
+def test_metric_matches_recall_at_1_of_rank(lam) -> None:
     """All of them as queries, each original with a label that no other has."""
     x, y = clusters()
     protocol = EmbeddingDeformation(lams=(lam,))
@@ -73,7 +73,7 @@ def test_it_is_recall_at_1_of_the_ranking(lam) -> None:
     assert protocol(x, y)[lam] == found.double().mean().item()
 
 
-def test_pairs_orders_and_parents() -> None:
+def test_drawn_class_pairs_orders_and_parents() -> None:
     _, y = clusters(classes=9, each=7)
     protocol = EmbeddingDeformation(pairs=20)
     parents = protocol.draw(y)
@@ -94,19 +94,19 @@ def test_pairs_orders_and_parents() -> None:
     assert len(unordered) == 20
 
 
-def test_all_pairs_where_there_are_fewer() -> None:
+def test_all_class_pairs_are_used_if_there_are_few() -> None:
     _, y = clusters(classes=5)
     assert len(EmbeddingDeformation().draw(y).pair.unique()) == 10
 
 
-def test_the_seed_draws() -> None:
+def test_results_depend_on_the_seed() -> None:
     x, y = clusters(classes=8)
     assert EmbeddingDeformation()(x, y) == EmbeddingDeformation()(x, y)
     assert EmbeddingDeformation(seed=1)(x, y) != EmbeddingDeformation()(x, y)
 
 
 @pytest.mark.parametrize(("spread", "each"), [(0.6, 8), (0.9, 30), (1.3, 8)])
-def test_the_peak_is_at_one_half(spread, each) -> None:
+def test_recall_peaks_at_one_half(spread, each) -> None:
     """There both orders fall together: twice as many companions in the same place."""
     x, y = clusters(classes=30, each=each, d=32, spread=spread)
     made = EmbeddingDeformation()(x, y)
@@ -115,7 +115,7 @@ def test_the_peak_is_at_one_half(spread, each) -> None:
     assert made[0.5] > 1.5 * max(made[0.1], made[0.95])
 
 
-def test_at_one_half_the_orders_fall_together() -> None:
+def test_both_orders_coincide_at_one_half() -> None:
     """Of the 15 companions there, 8 are of the other order; they are found as often as the others,
     and away from one half hardly ever."""
     x, y = clusters(classes=30, d=32, spread=0.6)
@@ -132,7 +132,7 @@ def test_at_one_half_the_orders_fall_together() -> None:
     assert others[0.3] < 0.01
 
 
-def test_classes_of_few_pictures_are_left_out() -> None:
+def test_classes_with_few_images_are_skipped() -> None:
     x, y = clusters(classes=6, each=4)
     small = torch.cat((y, torch.tensor([6, 6, 6])))
     parents = EmbeddingDeformation().draw(small)
@@ -144,12 +144,12 @@ def test_classes_of_few_pictures_are_left_out() -> None:
 @pytest.mark.parametrize(
     "fields", [{"pairs": 0}, {"per_order": 1}, {"seed": -1}, {"lams": ()}, {"lams": (1.2,)}]
 )
-def test_settings_out_of_range(fields) -> None:
+def test_settings_out_of_range_are_rejected(fields) -> None:
     with pytest.raises(ValueError, match="EmbeddingDeformation"):
         EmbeddingDeformation(**fields)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     x, y = clusters(classes=4)
     told = []
     EmbeddingDeformation()(x, y, tick=lambda count, note: told.append((count, note)))

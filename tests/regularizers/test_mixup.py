@@ -48,7 +48,7 @@ def test_softmax_losses_see_soft_labels(loss, logit, lam) -> None:
 
 
 @pytest.mark.parametrize("name", ADMITTED)
-def test_every_admitted_loss_follows_the_rule(name) -> None:
+def test_every_accepted_loss_mixes_labels(name) -> None:
     loss = ADMITTED[name]
     x, y, p = batch(loss)
     partner, lam = torch.randperm(len(y)), 0.35
@@ -59,7 +59,7 @@ def test_every_admitted_loss_follows_the_rule(name) -> None:
 
 
 @pytest.mark.parametrize("name", ADMITTED)
-def test_an_admitted_loss_is_a_mean_over_embeddings(name) -> None:
+def test_accepted_losses_are_means_over_embeddings(name) -> None:
     """Which is why each may have labels of its own: the mean of the single losses is the loss."""
     loss = ADMITTED[name]
     x, y, p = batch(loss)
@@ -99,14 +99,14 @@ def test_draws_depend_on_torchs_generator_only(kind) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.5, 2.0])
-def test_shares_follow_beta(alpha) -> None:
+def test_coefficients_follow_the_beta_distribution(alpha) -> None:
     torch.manual_seed(0)
     loss = InputMixup(ps.NormSoftmax(), alpha)
     shares = [loss.draw(2).lam for _ in range(800)]
     assert stats.kstest(shares, stats.beta(alpha, alpha).cdf).pvalue > 0.01
 
 
-def test_stages_are_drawn_evenly_from_those_there_are() -> None:
+def test_stages_are_drawn_uniformly() -> None:
     torch.manual_seed(0)
     loss = ManifoldMixup(ps.NormSoftmax())
     counts = torch.bincount(torch.tensor([loss.draw(2, 4).at for _ in range(900)]))

@@ -47,7 +47,7 @@ def test_parents_differ_and_every_position_is_used_equally(draw, labels, mu, see
             assert side.sum() == m
 
 
-def test_one_class_that_fills_most_of_the_batch() -> None:
+def test_majority_class() -> None:
     y = np.array([3] * 30 + [1, 2])
     i, j = draw_pairs(y, 32, np.random.default_rng(0))
     assert (y[i] != y[j]).all()
@@ -87,7 +87,7 @@ def test_merging_numbers_classes_by_first_appearance() -> None:
     assert first.tolist() == [0, 1, 3]
 
 
-def test_the_draw_follows_torchs_generator() -> None:
+def test_draw_depends_on_the_torch_generator() -> None:
     def drawn(generator):
         return numpy_generator(generator).random(3).tolist()
 
@@ -99,6 +99,6 @@ def test_the_draw_follows_torchs_generator() -> None:
     assert drawn(None) == a != b
 
 
-def test_a_number_is_no_generator() -> None:
+def test_invalid_generator_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"torch\.Generator"):
         numpy_generator(0)  # type: ignore[arg-type]

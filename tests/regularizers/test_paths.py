@@ -72,7 +72,7 @@ def test_all_paths_agree(name, mu, per_pair, duplicates, kinds, block, keep) -> 
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_a_plain_loss_by_blocks_is_itself(name: str) -> None:
+def test_plain_loss_by_blocks_matches(name: str) -> None:
     loss = EVERY_LOSS[name]
     x, y, p = batch(loss, n=12, c=7, d=6)
     expected = gradients(loss(x, y, p), x, p)
@@ -92,7 +92,7 @@ def test_paths_agree_across_many_blocks(name: str, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kinds", ABLATIONS)
-def test_ablations_are_what_the_table_says(kinds: tuple[str, str]) -> None:
+def test_ablations_match_table_1(kinds: tuple[str, str]) -> None:
     embeddings, proxies = kinds
     for name in ("norm_softmax", "soft_triple", "proxy_anchor"):
         loss = ps.ProxySynthesis(EVERY_LOSS[name], embeddings=embeddings, proxies=proxies)
@@ -121,7 +121,7 @@ def test_one_class_or_no_synthetics_give_the_plain_loss_by_blocks_too(kinds) -> 
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_the_gradient_is_the_slope_of_the_value(name: str) -> None:
+def test_gradient_matches_finite_differences(name: str) -> None:
     loss = ps.ProxySynthesis(EVERY_LOSS[name], lam=0.3)
     x, y, p = batch(loss.loss, n=4, c=3, d=3)
     draw = loss.draw(y, generator(1))
@@ -130,7 +130,7 @@ def test_the_gradient_is_the_slope_of_the_value(name: str) -> None:
         assert torch.autograd.gradcheck(path, (x, p), atol=1e-6)
 
 
-def test_backward_twice_with_other_factors() -> None:
+def test_backward_twice_with_different_factors() -> None:
     for plain in (ps.NormSoftmax(), ps.Softmax(), ps.ProxyAnchor()):
         loss = ps.ProxySynthesis(plain)
         x, y, p = batch(loss.loss)
@@ -178,7 +178,7 @@ def test_one_product_forward_two_backward_and_no_copy_of_the_proxies(plain) -> N
     assert (births.products, births.large) == (4 * product, 1)
 
 
-def test_too_many_logits_are_not_kept(monkeypatch) -> None:
+def test_large_logits_are_recomputed(monkeypatch) -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = batch(loss.loss, n=6, c=2000, d=64)
     draw = loss.draw(y, generator())
@@ -252,7 +252,7 @@ def test_small_losses_have_exact_gradients_in_float32() -> None:
 
 @pytest.mark.parametrize("cancel", ["embeddings", "proxies"])
 @pytest.mark.parametrize("name", [name for name, loss in EVERY_LOSS.items() if loss.normalized])
-def test_nothing_is_learned_from_parents_that_cancel(cancel: str, name: str) -> None:
+def test_opposite_parents_have_zero_gradient(cancel: str, name: str) -> None:
     """Opposite parents with equal shares leave no direction, by whichever path."""
     for dtype in (torch.float32, torch.float64):
         loss = ps.ProxySynthesis(EVERY_LOSS[name], lam=0.5)
@@ -269,7 +269,7 @@ def test_nothing_is_learned_from_parents_that_cancel(cancel: str, name: str) -> 
 
 @pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize("frozen", ["neither", "embeddings", "proxies"])
-def test_a_gradient_can_be_differentiated_again(name: str, frozen: str) -> None:
+def test_double_backward(name: str, frozen: str) -> None:
     """A gradient penalty, as the reference has it."""
     loss = ps.ProxySynthesis(EVERY_LOSS[name])
     x, y, p = batch(loss.loss, n=6, c=4, d=5)
@@ -285,7 +285,7 @@ def test_a_gradient_can_be_differentiated_again(name: str, frozen: str) -> None:
     assert_same(*found, 1e-8, 1e-8)
 
 
-def test_a_gradient_by_blocks_cannot_be_differentiated_again() -> None:
+def test_double_backward_by_blocks_is_rejected() -> None:
     x, y, p = batch(ps.NormSoftmax())
     value = blocked_loss(ps.NormSoftmax(), x, y, p)
     with pytest.raises(RuntimeError, match="create_graph"):
@@ -301,7 +301,7 @@ def test_torch_func_uses_torchs_own_operations() -> None:
     assert_same(found, gradients(loss.on(draw, x, y, p), x, p)[1:])
 
 
-def test_half_precision_is_near_and_autocast_is_respected() -> None:
+def test_half_precision_is_close_and_autocast_is_respected() -> None:
     for plain in (ps.NormSoftmax(), ps.ProxyAnchor(), ps.Softmax()):
         loss = ps.ProxySynthesis(plain, lam=0.3)
         x, y, p = batch(loss.loss, n=8, c=40, d=16, dtype=torch.float32)

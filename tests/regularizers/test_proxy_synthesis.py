@@ -18,7 +18,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_it_is_a_value() -> None:
+def test_is_a_value() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     assert loss == ps.ProxySynthesis(ps.NormSoftmax(23.0), alpha=0.4, mu=1.0)
     assert hash(loss) == hash(ps.ProxySynthesis(ps.NormSoftmax()))
@@ -54,7 +54,7 @@ def test_synthesize_returns_what_the_loss_sees(name: str) -> None:
     torch.testing.assert_close(loss(x, y, p, generator=seeded(1)), value)
 
 
-def test_cosine_losses_mix_unit_vectors_and_softmax_raw_ones() -> None:
+def test_cosine_losses_mix_unit_vectors_softmax_raw_ones() -> None:
     x, y, p = batch(ps.Softmax())
     made = ps.ProxySynthesis(ps.Softmax(), lam=0.3).synthesize(x, y, p)
     torch.testing.assert_close(made.x, 0.3 * x[made.i] + 0.7 * x[made.j])
@@ -89,7 +89,7 @@ def test_coefficients_follow_the_beta_distribution(alpha: float) -> None:
     assert float(lam.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.05)
 
 
-def test_merging_makes_one_class_of_equal_pairs() -> None:
+def test_merging_makes_one_class_of_duplicate_pairs() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax(), mu=2.0, duplicates="merge", per_pair=True)
     x, _, p = batch(loss.loss, n=12, c=3)
     y = torch.arange(12) % 3
@@ -149,7 +149,7 @@ def test_finite_in_every_precision_even_at_the_edges(name: str, dtype: torch.dty
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", EVERY_LOSS)
-def test_autocast_is_near_full_precision(name: str, dtype: torch.dtype) -> None:
+def test_autocast_is_close_to_full_precision(name: str, dtype: torch.dtype) -> None:
     loss = ps.ProxySynthesis(EVERY_LOSS[name])
     x, y, p = batch(loss.loss, n=16, c=8, d=32, dtype=torch.float32)
     x = (x / 4).detach().requires_grad_()
@@ -195,7 +195,7 @@ def test_gradients_accumulate() -> None:
     ["arcface", *(pytest.param(name, marks=pytest.mark.slow)
                   for name in ("softmax", "proxy_nca", "soft_triple", "proxy_anchor"))],
 )  # fmt: skip
-def test_torch_compile_gives_the_same(name: str) -> None:
+def test_torch_compile_matches_eager(name: str) -> None:
     loss = ps.ProxySynthesis(EVERY_LOSS[name])
     x, y, p = batch(loss.loss, n=8)
 
@@ -236,7 +236,7 @@ def test_compiled_paths_of_similarity_and_reference() -> None:
         ({"embeddings": "all"}, "embeddings must be .*'all'"),
     ],
 )
-def test_bad_settings_name_the_field(fields: dict, expected: str) -> None:
+def test_invalid_settings_name_the_field(fields: dict, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         ps.ProxySynthesis(ps.NormSoftmax(), **fields)
 
@@ -254,7 +254,7 @@ def test_any_function_can_be_wrapped_even_if_nothing_is_mixed() -> None:
     ("loss", "came"), [(ps.NormSoftmax, "the class NormSoftmax"), ("softmax", "'softmax'")]
 )
 @pytest.mark.parametrize("regularizer", [name for name in ps.REGULARIZERS if name != "none"])
-def test_neither_a_class_nor_a_name_is_a_loss(regularizer: str, loss: object, came: str) -> None:
+def test_loss_class_or_name_is_rejected(regularizer: str, loss: object, came: str) -> None:
     with pytest.raises(ValueError, match=f"got {came}"):
         ps.REGULARIZERS[regularizer](loss)
 

@@ -54,7 +54,7 @@ def near_own_proxy(name: str, module: nn.Module) -> tuple[torch.Tensor, torch.Te
 
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.parametrize("fields", [{}, {"mu": 1.7, "per_pair": True, "duplicates": "merge"}])
-def test_equal_to_our_own_loss_under_the_same_draw(name: str, fields: dict) -> None:
+def test_matches_our_loss_for_the_same_draw(name: str, fields: dict) -> None:
     module = MODULES[name]().double()
     criterion = ps.synthesize_over(module, **fields)
     x, y = near_own_proxy(name, module)
@@ -99,7 +99,7 @@ def test_each_module_trains_and_stays_unchanged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_evaluation_mode_is_the_module_itself(name: str) -> None:
+def test_evaluation_mode_calls_the_module_unchanged(name: str) -> None:
     module = MODULES[name]()
     criterion = ps.synthesize_over(module)
     x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
@@ -112,7 +112,7 @@ def test_evaluation_mode_is_the_module_itself(name: str) -> None:
     assert criterion(x, y) != module(x, y)
 
 
-def test_a_checkpoint_made_before_the_line_was_added_loads_after_it() -> None:
+def test_checkpoints_of_the_wrapped_module_load() -> None:
     old, new = MODULES["ProxyAnchorLoss"](), MODULES["ProxyAnchorLoss"]()
     ps.synthesize_over(new).load_state_dict(old.state_dict())
     torch.testing.assert_close(new.proxies, old.proxies, rtol=0, atol=0)
@@ -140,7 +140,7 @@ class DotProduct(nn.Module):
         return F.cross_entropy(x @ self.head.W.t(), y)
 
 
-def test_a_dot_product_module_of_the_users_own() -> None:
+def test_custom_dot_product_module() -> None:
     module = DotProduct()
     criterion = ps.synthesize_over(module, class_count="n_ids", normalize=False)
     x, y, _ = batch(ps.Softmax())
@@ -163,7 +163,7 @@ def test_other_integer_tables_are_left_alone(kind: type) -> None:
     assert module.W.grad.isfinite().all()
 
 
-def test_weights_of_the_classes_are_refused() -> None:
+def test_class_weights_are_rejected() -> None:
     """A reducer of pytorch-metric-learning that keeps a weight for each class."""
     reducer = ClassWeightedReducer(torch.ones(C))
     module = theirs.NormalizedSoftmaxLoss(**SIZE, reducer=reducer)
@@ -184,7 +184,7 @@ def test_an_error_inside_leaves_the_module_unchanged() -> None:
     assert module.n_ids == C
 
 
-def test_a_batch_of_one_class_is_the_module_itself() -> None:
+def test_batch_of_one_class_calls_the_module_unchanged() -> None:
     module = MODULES["CosFaceLoss"]()
     x, y, _ = batch(ps.NormSoftmax(), c=C, d=D, dtype=torch.float32)
     y = torch.zeros_like(y)
@@ -214,7 +214,7 @@ def test_only_loss_modules_are_accepted() -> None:
             ps.synthesize_over(given)
 
 
-def test_a_square_weight_asks_for_class_dim() -> None:
+def test_square_weight_requires_class_dim() -> None:
     module = theirs.ProxyAnchorLoss(num_classes=4, embedding_size=4)
     x, y, _ = batch(ps.NormSoftmax(), c=4, d=4, dtype=torch.float32)
     with pytest.raises(ValueError, match=r"proxies is \(4, 4\).* class_dim=0"):
@@ -268,7 +268,7 @@ def test_arguments_for_the_originals_alone_are_rejected() -> None:
     assert criterion.eval()(x, y, pairs).isfinite()
 
 
-def test_modules_that_hold_other_losses_are_refused_by_name() -> None:
+def test_modules_with_other_losses_are_rejected_by_name() -> None:
     proxy, pair = MODULES["ProxyAnchorLoss"](), theirs.TripletMarginLoss()
     with pytest.raises(ValueError, match="MultipleLosses"):
         ps.synthesize_over(theirs.MultipleLosses([proxy, pair]))
@@ -276,7 +276,7 @@ def test_modules_that_hold_other_losses_are_refused_by_name() -> None:
     assert theirs.MultipleLosses([ps.synthesize_over(proxy), pair])(x, y).isfinite()
 
 
-def test_a_regularizer_made_for_the_original_classes_is_refused_by_name() -> None:
+def test_regularizer_of_the_original_classes_is_rejected_by_name() -> None:
     from pytorch_metric_learning.regularizers import SparseCentersRegularizer
 
     module = theirs.SoftTripleLoss(

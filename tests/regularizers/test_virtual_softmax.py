@@ -37,14 +37,14 @@ def by_hand(x, y, p, clip):
 
 @pytest.mark.parametrize("clip", [None, 10.0, 3.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_equation_with_its_gradients(clip, seed) -> None:
+def test_value_and_gradients_match_the_equation(clip, seed) -> None:
     x, y, p = batch(ps.Softmax(), n=9, c=6, d=5, seed=seed)
     made = gradients(VirtualSoftmax(ps.Softmax(), clip)(x, y, p), x, p)
     for ours, theirs in zip(made, by_hand(x.detach(), y, p.detach(), clip), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-def test_the_clip_takes_part_in_these_batches() -> None:
+def test_clip_is_active_in_the_test_batches() -> None:
     x, y, p = batch(ps.Softmax(), n=9, c=6, d=5)
     lengths = VirtualSoftmax(ps.Softmax(), None).virtual(x, y, p)
     assert (lengths > 3).any()
@@ -52,7 +52,7 @@ def test_the_clip_takes_part_in_these_batches() -> None:
     assert VirtualSoftmax(ps.Softmax(), 3.0).virtual(x, y, p).max() == 3
 
 
-def test_the_virtual_logit_is_at_least_the_own_one() -> None:
+def test_virtual_logit_is_at_least_the_own_logit() -> None:
     x, y, p = batch(ps.Softmax(), n=50, c=6, d=5)
     own = (x * p[y]).sum(1)
     assert (VirtualSoftmax(ps.Softmax(), None).virtual(x, y, p) >= own - 1e-12).all()
@@ -73,21 +73,21 @@ def test_half_precision_stays_finite(dtype, clip) -> None:
     assert value.dtype == torch.float32
 
 
-def test_under_autocast() -> None:
+def test_autocast() -> None:
     x, y, p = batch(ps.Softmax(), dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         value = VirtualSoftmax(ps.Softmax())(x.bfloat16(), y, p)
     assert value.item() == pytest.approx(VirtualSoftmax(ps.Softmax())(x, y, p).item(), rel=0.02)
 
 
-def test_a_zero_embedding_has_a_gradient() -> None:
+def test_zero_embedding_has_a_gradient() -> None:
     x, y, p = batch(ps.Softmax())
     x.data[0] = 0
     assert all(t.isfinite().all() for t in gradients(VirtualSoftmax(ps.Softmax())(x, y, p), x, p))
 
 
 @pytest.mark.parametrize("name", [name for name, loss in EVERY_LOSS.items() if loss.normalized])
-def test_normalized_losses_are_refused_with_the_reason(name) -> None:
+def test_normalized_losses_are_rejected(name) -> None:
     with pytest.raises(ValueError, match=r"constant 1$") as told:
         VirtualSoftmax(EVERY_LOSS[name])
     assert str(told.value).count(". ") == 0

@@ -47,7 +47,7 @@ def page_of(comparison, tmp_path):
     return Page(path.read_text(encoding="utf-8"))
 
 
-def test_differences_to_the_first(two):
+def test_differences_are_relative_to_the_first_run(two):
     first, second = two.runs
     for key in two.measures:
         assert two.difference(first, key) is None
@@ -58,11 +58,11 @@ def test_differences_to_the_first(two):
     assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
-def test_only_settings_that_differ(two):
+def test_only_different_settings_are_listed(two):
     assert two.settings == {"regularizer": ("none", "ProxySynthesis"), "lr": ("0.001", "0.25")}
 
 
-def test_queries_that_only_one_gets_right(two):
+def test_queries_only_one_run_gets_right(two):
     (found,) = two.disagreements
     assert (found.first, found.second) == ("plain", "mixed <b>")
     right = {name: set() for name in ("first", "second")}
@@ -80,7 +80,7 @@ def test_queries_that_only_one_gets_right(two):
     assert found.only_second > 0
 
 
-def test_the_page_has_it_all(two, tmp_path):
+def test_page_shows_all_sections(two, tmp_path):
     page = page_of(two, tmp_path)
     page.assert_self_contained()
     page.assert_ids_are_unique()
@@ -96,7 +96,7 @@ def test_the_page_has_it_all(two, tmp_path):
         assert neighbours[0][0] != neighbours[8][0]
 
 
-def test_the_terminal_has_it_all(two):
+def test_terminal_shows_the_comparison(two):
     text = shown(two)
     assert "plain" in text
     assert "mixed <b>" in text
@@ -105,7 +105,7 @@ def test_the_terminal_has_it_all(two):
     assert f"correct only in plain: {two.disagreements[0].only_first}" in text
 
 
-def test_groups_of_seeds_by_hand(tmp_path, pictures):
+def test_seed_groups_match_hand_computed_statistics(tmp_path, pictures):
     made = groups(tmp_path, pictures, (0.90, 0.92, 0.94), (0.95, 0.95, 0.98))
     a, b = made.groups
     assert [group.letter for group in made.groups] == ["A", "B"]
@@ -139,7 +139,7 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     }  # fmt: skip
 
 
-def test_an_interval_that_includes_zero_shows_no_difference(tmp_path, pictures):
+def test_interval_including_zero_shows_no_difference(tmp_path, pictures):
     made = groups(tmp_path, pictures, (0.90, 0.94), (0.93, 0.93), seeds=((0, 1), (5, 6)))
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert not found.shown
@@ -154,7 +154,7 @@ def test_an_interval_that_includes_zero_shows_no_difference(tmp_path, pictures):
 
 
 @pytest.mark.parametrize(("gain", "small"), [(0.001, True), (0.02, False)])
-def test_a_small_difference_is_called_small(tmp_path, pictures, gain, small):
+def test_small_difference_is_labeled_small(tmp_path, pictures, gain, small):
     first = (0.90, 0.92, 0.94)
     made = groups(tmp_path, pictures, first, [value + gain for value in first])
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
@@ -169,7 +169,7 @@ def test_one_seed_each_shows_no_difference(two, tmp_path):
         assert "One seed cannot" in text
 
 
-def test_seeds_in_another_order_are_paired_all_the_same(tmp_path, pictures):
+def test_seeds_are_paired_in_any_order(tmp_path, pictures):
     made = groups(
         tmp_path, pictures, (0.90, 0.92, 0.94), (0.98, 0.95, 0.95), ((0, 1, 2), (2, 0, 1))
     )
@@ -178,7 +178,7 @@ def test_seeds_in_another_order_are_paired_all_the_same(tmp_path, pictures):
     assert found.interval == pytest.approx((0.04 - half, 0.04 + half), abs=1e-6)
 
 
-def test_one_run_against_a_group(tmp_path, pictures):
+def test_one_run_against_a_group_shows_no_difference(tmp_path, pictures):
     made = groups(tmp_path, pictures, (0.9,), (0.8, 0.84), ((0,), (0, 1)))
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert not found.shown
@@ -186,7 +186,7 @@ def test_one_run_against_a_group(tmp_path, pictures):
     assert found.summary == "not established: one seed"
 
 
-def test_runs_of_one_group_are_still_set_side_by_side(tmp_path, pictures):
+def test_runs_of_one_group_are_compared(tmp_path, pictures):
     runs = [make_run(tmp_path / f"r{s}", pictures, seed=s) for s in (0, 1)]
     made = compare(runs)
     assert len(made.groups) == 1
@@ -196,19 +196,19 @@ def test_runs_of_one_group_are_still_set_side_by_side(tmp_path, pictures):
     assert "only in the seed" in page_of(made, tmp_path).text
 
 
-def test_the_same_run_trained_twice_is_two_groups(tmp_path, pictures):
+def test_run_trained_twice_is_two_groups(tmp_path, pictures):
     made = compare([make_run(tmp_path / name, pictures) for name in "ab"])
     assert [group.letter for group in made.groups] == ["A", "B"]
     assert "trained more than once" in shown(made)
 
 
-def test_folders_of_one_name_are_told_apart(tmp_path, pictures):
+def test_folders_with_equal_names_are_distinguished(tmp_path, pictures):
     runs = [make_run(tmp_path / place / "run", pictures, lr=lr)
             for place, lr in (("x", 0.1), ("y", 0.2))]  # fmt: skip
     assert [run.name for run in compare(runs).runs] == ["x/run", "y/run"]
 
 
-def test_other_test_data_is_shown_but_not_compared(tmp_path, pictures):
+def test_runs_on_different_test_data_are_not_compared(tmp_path, pictures):
     a = make_run(tmp_path / "a", pictures)
     b = make_run(tmp_path / "b", make_pictures(tmp_path / "more", each=5), [*DEGREES, 7, 8, 9])
     made = compare([a, b])
@@ -224,14 +224,14 @@ def test_other_test_data_is_shown_but_not_compared(tmp_path, pictures):
     assert made.remarks[0] in page_of(made, tmp_path).text
 
 
-def test_another_rule_for_the_epoch_is_said(tmp_path, pictures):
+def test_different_report_epochs_are_reported(tmp_path, pictures):
     a = make_run(tmp_path / "a", pictures)
     b = make_run(tmp_path / "b", pictures, report_epoch="best_on_test")
     (remark,) = compare([a, b]).remarks
     assert "'last' in A and 'best_on_test' in B" in remark
 
 
-def test_many_runs_still_have_letters_and_colours(tmp_path, pictures):
+def test_ten_runs_have_distinct_letters(tmp_path, pictures):
     runs = [make_run(tmp_path / f"r{i}", pictures, lr=0.1 + i) for i in range(10)]
     made = compare(runs)
     assert [group.letter for group in made.groups] == list("ABCDEFGHIJ")
@@ -248,7 +248,7 @@ def test_many_runs_still_have_letters_and_colours(tmp_path, pictures):
         (["r", "open"], "not finished"),
     ],
 )
-def test_errors_are_one_sentence(tmp_path, pictures, names, words):
+def test_invalid_runs_are_one_line_errors(tmp_path, pictures, names, words):
     make_run(tmp_path / "r", pictures)
     make_run(tmp_path / "open", pictures, finished=False)
     (tmp_path / "empty").mkdir()

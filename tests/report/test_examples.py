@@ -34,7 +34,7 @@ def data(request):
     return as_sets(x, labels, g[:25], labels[:25])
 
 
-def test_neighbours_are_the_nearest_and_marked(data):
+def test_neighbors_are_nearest_and_marked(data):
     for example in look_up(data, list(range(30)), k=4):
         want = by_sorting(data, example.query, 4)
         assert [n.index for n in example.neighbors] == [i for i, _, _ in want]
@@ -47,7 +47,7 @@ def test_neighbours_are_the_nearest_and_marked(data):
         assert example.label == data.y[example.query]
 
 
-def test_a_duplicate_is_found_but_never_the_query_itself():
+def test_query_is_not_its_own_neighbor():
     x = np.ones((4, 2), np.float32)
     data = own(x, np.array([0, 0, 1, 1]))
     for example in look_up(data, list(range(4)), k=3):
@@ -55,7 +55,7 @@ def test_a_duplicate_is_found_but_never_the_query_itself():
         assert len(example.neighbors) == 3
 
 
-def test_half_right_and_half_wrong(data):
+def test_choose_returns_right_and_wrong_examples(data):
     right, wrong = choose(data, each=3)
     assert len(right) == len(wrong) == 3
     assert all(example.neighbors[0].label == example.label for example in right)
@@ -64,20 +64,20 @@ def test_half_right_and_half_wrong(data):
     assert choose(data, each=3, seed=1) != (right, wrong)
 
 
-def test_where_all_are_right_there_is_no_wrong_one():
+def test_choose_returns_no_wrong_example_if_all_are_right():
     x = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
     right, wrong = choose(own(x, np.repeat(np.arange(3), 4)), each=5)
     assert len(right) == 5
     assert wrong == []
 
 
-def test_a_query_without_another_of_its_class_is_not_shown():
+def test_query_without_positives_is_not_shown():
     x = np.eye(5, dtype=np.float32)
     right, wrong = choose(own(x, np.array([0, 0, 0, 1, 2])), each=5)
     assert {example.query for example in right + wrong} == {0, 1, 2}
 
 
-def test_disagreement_counts_every_query_once(data):
+def test_disagreement_counts_each_query_once(data):
     draw = np.random.default_rng(9)
     moved = data.x.numpy() + draw.normal(size=data.x.shape).astype(np.float32)
     other = own(moved, data.y) if data.own else data._replace(x=torch.from_numpy(moved))
@@ -102,7 +102,7 @@ def test_disagreement_counts_every_query_once(data):
             assert pair[0].query == pair[1].query
 
 
-def test_other_pictures_cannot_be_compared(data):
+def test_disagreement_on_different_images_is_rejected(data):
     other = own(data.x, data.y.flip(0))
     with pytest.raises(ValueError, match="different images"):
         disagreement("a", data, "b", other)

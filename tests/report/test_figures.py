@@ -29,13 +29,13 @@ PAGE = environment().from_string(
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc"))))
-def test_any_text_comes_back_from_the_page(text):
+def test_text_is_escaped_in_the_page(text):
     parsed = Page(PAGE.render(text=text))
     assert [given["title"] for name, given in parsed.tags if name == "p"] == [text]
     assert "".join(parsed.texts).count(text) >= 1
 
 
-def test_a_page_forbids_every_request():
+def test_page_policy_blocks_all_requests():
     parsed = Page(PAGE.render(text=BAD))
     policy = [g["content"] for _, g in parsed.tags if g.get("http-equiv")]
     assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
@@ -47,7 +47,7 @@ def drawn(name="one") -> Markup:
     return inline_svg(curves(lines, "%", mark=2), name, BAD)
 
 
-def test_a_figure_takes_the_colours_of_the_page_and_names_no_host():
+def test_svg_uses_page_colors_and_no_urls():
     text = drawn()
     assert "http" not in text
     assert "<style" not in text
@@ -58,14 +58,14 @@ def test_a_figure_takes_the_colours_of_the_page_and_names_no_host():
     assert parsed.tags[0][1]["aria-label"] == BAD
 
 
-def test_figures_are_the_same_every_time_and_share_no_id():
+def test_figures_are_deterministic_with_unique_ids():
     assert drawn() == drawn()
     Page(drawn("one") + drawn("two")).assert_ids_are_unique()
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("values", [[1.0, 1.0], [-1.0, 1.0], [0.2, 0.3]])
-def test_a_histogram_of_any_values(values):
+def test_histogram_of_any_values(values):
     counts = np.histogram(values, CELLS, (-1, 1))[0]
     figure = histogram(PairCounts(counts, counts))
     text = inline_svg(figure, "pairs", "x")
@@ -84,7 +84,7 @@ def test_every_pair_is_in_the_histogram():
     assert {(o.edges[0], o.edges[-1]) for o in outlines} == {(-1.0, 1.0)}
 
 
-def test_curves_do_not_touch_the_state_of_pyplot():
+def test_curves_do_not_use_pyplot_state():
     assert isinstance(curves([Curve("", [1, 2], [1.0, 2.0])], "loss"), Figure)
 
 

@@ -45,12 +45,12 @@ def titles(page_text):
     return [re.sub("<.*?>", "", t) for t in re.findall(r"<h2>(.*?)</h2>", page_text)]
 
 
-def test_it_asks_no_one_and_runs_nothing(report):
+def test_report_is_self_contained(report):
     report.assert_self_contained()
     report.assert_ids_are_unique()
 
 
-def test_names_cannot_become_markup(report, run):
+def test_names_are_escaped(report, run):
     assert "birds <1>" in report.text
     assert unseen()[0] in report.text
     assert all(given.get("src", "data:").startswith("data:") for _, given in report.tags)
@@ -59,11 +59,11 @@ def test_names_cannot_become_markup(report, run):
     assert "R&amp;D" in raw
 
 
-def test_sections_stand_in_order(report, run):
+def test_section_order(report, run):
     assert titles((run / "report.html").read_text()) == SECTIONS
 
 
-def test_the_result_comes_first_with_its_protocol(report, run):
+def test_report_starts_with_the_result_and_its_protocol(report, run):
     metrics = read_finished(run).metrics
     text = report.text
     head = text[: text.index("Before and after")]
@@ -89,14 +89,14 @@ def test_borders_match_labels(report):
     assert marks == (kinds.count("right") + 1, kinds.count("wrong") + 1)  # one in the explanation
 
 
-def test_every_picture_is_inside(report):
+def test_images_are_embedded_in_the_report(report):
     shots = [g for name, g in report.tags if name == "div" and g.get("class") == "face"]
     images = [given for name, given in report.tags if name == "img"]
     assert len(images) == len(shots) == 9 * len(report.rows)
     assert all(given["src"].startswith("data:image/jpeg;base64,") for given in images)
 
 
-def test_settings_repeat_and_provenance(report, run):
+def test_report_shows_settings_command_and_provenance(report, run):
     text = report.text
     settings = text[text.index("Different from the defaults") : text.index("at their defaults")]
     assert "lr 0.5" in settings
@@ -107,12 +107,12 @@ def test_settings_repeat_and_provenance(report, run):
     assert read_finished(run).data["fingerprint"] in text
 
 
-def test_pairs_say_how_many_they_are(report):
+def test_report_shows_the_number_of_pairs(report):
     # 3 classes of 4: 3 x 6 pairs of one class, 66 - 18 of two
     assert "All 18 pairs of the same class and 48 of different classes" in report.text
 
 
-def test_of_many_images_the_pairs_are_a_sample(run, monkeypatch):
+def test_pairs_of_many_images_are_sampled(run, monkeypatch):
     monkeypatch.setattr("proxysynth.report.run_report.SAMPLE", 8)
     text = report_page(read_finished(run))
     same, different = re.search(
@@ -121,24 +121,24 @@ def test_of_many_images_the_pairs_are_a_sample(run, monkeypatch):
     assert int(same) + int(different) == 8 * 7 // 2
 
 
-def test_a_report_is_the_same_every_time(run):
+def test_report_is_deterministic(run):
     assert write_report(run).read_bytes() == write_report(run).read_bytes()
     assert not [p.name for p in run.iterdir() if "unfinished" in p.name]
 
 
-def test_worse_than_untrained_is_said_plainly(tmp_path, pictures):
+def test_result_worse_than_untrained_is_highlighted(tmp_path, pictures):
     better = {"recall@1": 0.99, "r_precision": 0.99, "map@r": 0.99}
     page = Page(write_report(make_run(tmp_path / "r", pictures, untrained=better)).read_text())
     assert "Recall@1 from 99.0 to" in page.text
     assert ("p", {"class": "note bad"}) in page.tags
 
 
-def test_the_report_says_what_the_result_says(run):
+def test_report_repeats_the_verdict_of_the_result(run):
     page = Page((write_report(run)).read_text())
     assert read_result(run).verdict.replace("`", "") in page.text
 
 
-def test_a_classifiers_report_shows_the_accuracy_first_and_draws_it(tmp_path, pictures):
+def test_classification_report_shows_accuracy_first(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures, metrics={"accuracy": 0.8125})
     text = write_report(folder).read_text()
     page = Page(text)
@@ -156,13 +156,13 @@ def test_a_classifiers_report_shows_the_accuracy_first_and_draws_it(tmp_path, pi
         ("best_on_test", "the best epoch by MAP@R on the test classes themselves"),
     ],
 )
-def test_it_says_how_the_epoch_was_chosen(tmp_path, pictures, rule, words):
+def test_report_says_how_the_epoch_was_chosen(tmp_path, pictures, rule, words):
     folder = make_run(tmp_path / "r", pictures, report_epoch=rule, epoch=2)
     text = Page(write_report(folder).read_text()).text
     assert f"epoch 2, {words}" in text
 
 
-def test_moved_data_leaves_a_report_without_pictures(tmp_path):
+def test_report_on_moved_data_has_no_images(tmp_path):
     root = make_pictures(tmp_path / "data")
     folder = make_run(tmp_path / "r", root)
     shutil.move(root, tmp_path / "elsewhere")
@@ -173,7 +173,7 @@ def test_moved_data_leaves_a_report_without_pictures(tmp_path):
         assert all((kind == "right") == (label == query) for kind, label in neighbours)
 
 
-def test_a_lost_picture_costs_only_itself(tmp_path):
+def test_missing_images_are_skipped(tmp_path):
     root = make_pictures(tmp_path / "data")
     folder = make_run(tmp_path / "r", root)
     (root / "owl" / "0.png").unlink()
@@ -183,7 +183,7 @@ def test_a_lost_picture_costs_only_itself(tmp_path):
     assert 0 < len(images) < 9 * len(page.rows)
 
 
-def test_query_and_gallery_apart(tmp_path):
+def test_separate_query_and_gallery(tmp_path):
     root = tmp_path / "data"
     make_pictures(root / "train", ("cat", "dog"))
     make_pictures(root / "query", ("owl", "fox"), each=3)
@@ -197,7 +197,7 @@ def test_query_and_gallery_apart(tmp_path):
         assert all((kind == "right") == (label == query) for kind, label in neighbours)
 
 
-def test_all_right_says_that_none_is_wrong(tmp_path, pictures):
+def test_report_without_wrong_neighbors_says_so(tmp_path, pictures):
     folder = make_run(
         tmp_path / "r", pictures, [0, 1, 2, 3, 120, 121, 122, 123, 240, 241, 242, 243]
     )
@@ -214,7 +214,7 @@ def test_one_evaluation_and_validation_curves(tmp_path, pictures):
 
 
 @pytest.mark.parametrize(("a", "title"), [(0.75, "Interpolation"), (1.0, "Embedding layer")])
-def test_what_became_of_the_embedding_layer(tmp_path, pictures, a, title):
+def test_report_describes_the_embedding_layer_interpolation(tmp_path, pictures, a, title):
     folder = make_run(tmp_path / "r", pictures, dim=8)
     result = json.loads((folder / "result.json").read_text())
     at = {"metrics": {"recall@1": 0.5, "map@r": 0.4}, "validation": {}}
@@ -229,7 +229,7 @@ def test_what_became_of_the_embedding_layer(tmp_path, pictures, a, title):
 
 
 @pytest.mark.parametrize("fitted_on", ["test", "held_out"])
-def test_estimated_rates_stand_beside_those_of_the_curve(tmp_path, pictures, fitted_on):
+def test_estimated_rates_are_shown_beside_measured_rates(tmp_path, pictures, fitted_on):
     folder = make_run(tmp_path / "r", pictures)
     result = json.loads((folder / "result.json").read_text())
     del result["crc32"]
@@ -249,13 +249,13 @@ def test_estimated_rates_stand_beside_those_of_the_curve(tmp_path, pictures, fit
         assert f"best F1 0.500 {both}" in text
 
 
-def test_a_loss_without_a_command_is_repeated_from_python(tmp_path, pictures):
+def test_loss_without_a_command_shows_python_code(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures, loss=ps.SquaredProxyNCA())
     text = Page(write_report(folder).read_text()).text
     assert "from proxysynth.training import read_run, train" in text
 
 
-def test_a_folder_that_is_no_run(tmp_path):
+def test_folder_without_a_run_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="not the folder of a run") as e:
         write_report(tmp_path)
     assert "\n" not in str(e.value)
@@ -263,7 +263,7 @@ def test_a_folder_that_is_no_run(tmp_path):
         write_report(tmp_path / "nowhere")
 
 
-def test_an_unfinished_run(tmp_path, pictures):
+def test_unfinished_run_is_rejected(tmp_path, pictures):
     history = [{"epoch": 1, "step": 3, "loss": 1.0, "recall@1": 0.5}]
     folder = make_run(tmp_path / "r", pictures, history=history, finished=False)
     with pytest.raises(ValueError, match="epoch 1 of 3") as e:
@@ -272,19 +272,19 @@ def test_an_unfinished_run(tmp_path, pictures):
     assert not (folder / "report.html").exists()
 
 
-def test_names_that_are_no_text(tmp_path, pictures):
+def test_undecodable_names_are_replaced(tmp_path, pictures):
     path = write_page(tmp_path / "page.html", render("base.html") + "caf\udce9")
     assert "caf?" in path.read_text(encoding="utf-8")
 
 
-def test_a_place_that_cannot_be_written_to(tmp_path):
+def test_unwritable_path_is_a_one_line_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingFailed, match="cannot write .*: not a directory") as error:
         write_page(tmp_path / "file" / "page.html", "x")
     assert "\n" not in str(error.value)
 
 
-def test_embeddings_that_are_gone(tmp_path, pictures):
+def test_damaged_embeddings_are_rejected(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures)
     (folder / "embeddings.safetensors").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match="embeddings.safetensors is damaged") as error:
@@ -292,7 +292,7 @@ def test_embeddings_that_are_gone(tmp_path, pictures):
     assert "\n" not in str(error.value)
 
 
-def test_names_that_are_no_list(tmp_path, pictures):
+def test_gallery_names_of_wrong_type_are_rejected(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures)
     path = folder / "embeddings.safetensors"
     tensors, about = read_tensors(path)
@@ -305,7 +305,7 @@ def test_names_that_are_no_list(tmp_path, pictures):
         write_report(folder)
 
 
-def test_files_of_another_version(tmp_path, pictures):
+def test_result_with_missing_field_is_rejected(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures)
     told = json.loads((folder / "result.json").read_text())
     del told["data"]["test_fingerprint"], told["crc32"]

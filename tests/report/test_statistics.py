@@ -10,12 +10,12 @@ from proxysynth.report.statistics import paired_interval, t_quantile, unpaired_i
 
 
 @pytest.mark.parametrize(("freedom", "table"), [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042)])
-def test_the_printed_table(freedom, table):
+def test_t_quantile_matches_printed_table(freedom, table):
     assert t_quantile(freedom) == pytest.approx(table, abs=5e-4)
 
 
 @given(st.floats(0.5, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_quantiles_are_those_of_scipy(freedom, level):
+def test_t_quantile_matches_scipy(freedom, level):
     want = stats.t.ppf((1 + level) / 2, freedom)
     assert t_quantile(freedom, level) == pytest.approx(want, rel=1e-8)
 
@@ -26,7 +26,7 @@ values = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_
 @pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, where one list does not vary
 @settings(deadline=None)  # the first call of scipy is slow
 @given(values, values)
-def test_welch_is_that_of_scipy(a, b):
+def test_unpaired_interval_matches_scipy_welch(a, b):
     low, high = unpaired_interval(a, b)
     if len(set(a)) == len(set(b)) == 1:  # nothing varies: scipy has no answer
         assert low == high
@@ -35,14 +35,14 @@ def test_welch_is_that_of_scipy(a, b):
     assert (low, high) == pytest.approx((want.low, want.high), rel=1e-6, abs=1e-9)
 
 
-def test_pairs_by_hand():
+def test_paired_interval_matches_hand_computed_values():
     # differences 5, 3, 4: mean 4, deviation 1; t of 2 degrees is 4.3027
     low, high = paired_interval([90, 92, 94], [95, 95, 98])
     half = 4.302653 / math.sqrt(3)
     assert (low, high) == pytest.approx((4 - half, 4 + half), abs=1e-5)
 
 
-def test_values_that_do_not_vary_have_an_interval_of_no_width():
+def test_constant_values_have_zero_width_interval():
     assert unpaired_interval([1.0, 1.0], [3.0, 3.0]) == (2.0, 2.0)
     assert paired_interval([1.0, 2.0], [3.0, 4.0]) == (2.0, 2.0)
 
@@ -55,6 +55,6 @@ def test_values_that_do_not_vary_have_an_interval_of_no_width():
         lambda: unpaired_interval([1], [2, 3]),
     ],
 )
-def test_too_little_is_an_error(call):
+def test_too_few_values_are_rejected(call):
     with pytest.raises(ValueError, match="argument 2|two data points"):
         call()

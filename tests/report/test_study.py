@@ -42,7 +42,7 @@ def made_up(**changes):
 @pytest.mark.parametrize(
     "values", [[0.5, 0.6], [0.1, 0.2, 0.4], [0.7 + 0.01 * i for i in range(10)]]
 )
-def test_the_interval_is_students(values):
+def test_interval_matches_scipy_t_interval(values):
     found = mean_and_interval(values)
     mean = sum(values) / len(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
@@ -50,11 +50,11 @@ def test_the_interval_is_students(values):
     assert found["ci95"] == pytest.approx((high - low) / 2, rel=1e-9)
 
 
-def test_a_single_repetition_has_no_interval():
+def test_single_repetition_has_no_interval():
     assert mean_and_interval([0.5]) == {"mean": 0.5, "ci95": None}
 
 
-def test_words():
+def test_text_formatting():
     result = made_up()
     assert amount(result) == "scale small: 3 trials, 1 of them pruned, 4 folds, 2 repetitions"
     assert [row[0] for row in metric_rows(result)] == [
@@ -63,7 +63,7 @@ def test_words():
     assert [row[-1] for row in trial_rows(result)[1]] == ["", "pruned", "best, rerun 1 time"]
 
 
-def test_the_terminal_shows_result_search_and_importance():
+def test_terminal_shows_result_search_and_importance():
     file = io.StringIO()
     render_study(made_up(), Console(file=file, width=120))
     told = file.getvalue()
@@ -73,7 +73,7 @@ def test_the_terminal_shows_result_search_and_importance():
     assert "loss.scale 75 %, proxy_lr 25 %" in told
 
 
-def test_the_page_holds_everything_and_no_markup_of_the_data():
+def test_study_page_is_complete_and_escaped():
     page = study_page(made_up())
     assert "<set>" not in page
     assert "&lt;set&gt;" in page
@@ -83,7 +83,7 @@ def test_the_page_holds_everything_and_no_markup_of_the_data():
     assert "importance" not in study_page(made_up(importance={}))
 
 
-def test_best_values_at_the_ends_of_their_ranges_are_named():
+def test_best_values_at_range_bounds_are_reported():
     result = made_up(at_bounds=["proxy_lr", "loss.scale"])
     file = io.StringIO()
     render_study(result, Console(file=file, width=120))

@@ -37,7 +37,7 @@ def pairs(x, y, g=None, gy=None) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("with_gallery", [False, True])
 @pytest.mark.parametrize("block", [2**6, 2**21])
-def test_counts_are_those_of_a_loop(with_gallery, block, monkeypatch) -> None:
+def test_counts_match_a_loop(with_gallery, block, monkeypatch) -> None:
     monkeypatch.setattr(calibration, "BLOCK", block)
     x, y = classes(70, 7)
     g, gy = classes(40, 9, seed=1) if with_gallery else (None, None)
@@ -52,7 +52,7 @@ def test_counts_are_those_of_a_loop(with_gallery, block, monkeypatch) -> None:
         assert rates["f1"] == pytest.approx(f1_score(same, s >= t, zero_division=0))
 
 
-def test_a_threshold_for_a_false_accept_rate_is_the_lowest_that_keeps_to_it() -> None:
+def test_threshold_is_the_lowest_within_the_false_accept_rate() -> None:
     x, y = classes(200, 10)
     counts = count_pairs(as_sets(x, y))
     s, same = pairs(x, y)
@@ -61,7 +61,7 @@ def test_a_threshold_for_a_false_accept_rate_is_the_lowest_that_keeps_to_it() ->
         assert (s[~same] >= t).mean() <= far < (s[~same] >= t - 2**-15).mean()
 
 
-def test_equal_errors_area_and_best_f1_are_those_of_the_roc_curve() -> None:
+def test_eer_auc_and_f1_match_the_roc_curve() -> None:
     x, y = classes(200, 10)
     counts = count_pairs(as_sets(x, y))
     s, same = pairs(x, y)
@@ -80,7 +80,7 @@ def test_the_best_f1_of_separate_classes_is_in_the_middle() -> None:
     assert t == pytest.approx((np.cos(np.deg2rad(10)) + np.cos(np.deg2rad(80))) / 2, abs=1e-3)
 
 
-def test_rates_that_no_pair_can_show_are_not_fitted() -> None:
+def test_rates_below_one_pair_are_not_fitted() -> None:
     x, y = classes(20, 4)
     assert count_pairs(as_sets(x, y)).fit("far=0.0001") is None
     assert "far=0.001" not in calibrate(x, y).thresholds
@@ -93,7 +93,7 @@ def test_copies_of_an_image_are_accepted() -> None:
     assert counts.rates(0.9999)["far"] == 0.0
 
 
-def test_held_out_classes_fit_and_unseen_ones_check() -> None:
+def test_thresholds_are_fitted_on_held_out_classes() -> None:
     (x, y), (h, hy) = classes(120, 8), classes(120, 8, seed=1, spread=0.3)
     made = calibrate(x, y, held_out=(h, hy))
     assert made.fitted_on == "held_out"
@@ -129,23 +129,23 @@ def test_json_round_trip() -> None:
 
 @pytest.mark.parametrize("change", [{"eer": "x"}, {"auc": float("nan")}, {"fitted_on": "?"},
                                     {"rates": {}}, {"thresholds": 3}, {"more": 1}])  # fmt: skip
-def test_other_json_is_refused(change) -> None:
+def test_invalid_json_is_rejected(change) -> None:
     with pytest.raises(ValueError, match="calibration"):
         Calibration.from_json({**asdict(calibrate(*classes(60, 6))), **change})
 
 
 @pytest.mark.parametrize("target", ["far=0", "far=2", "far=x", "tar=0.5", "", 3])
-def test_a_wrong_target(target) -> None:
+def test_invalid_target_is_rejected(target) -> None:
     with pytest.raises(ValueError, match="target"):
         count_pairs(as_sets(*classes(30, 3))).fit(target)
 
 
-def test_a_target_that_was_not_fitted_names_those_that_were() -> None:
+def test_missing_target_lists_the_fitted_ones() -> None:
     with pytest.raises(ValueError, match="far=0.01"):
         calibrate(*classes(60, 6)).threshold("far=0.5")
 
 
-def test_unknown_images_above_the_threshold_are_as_many_as_asked_for() -> None:
+def test_unknown_threshold_accepts_the_requested_share() -> None:
     s = np.random.default_rng(0).normal(size=1000)
     for name, t in unknown_thresholds(s, (0.1, 0.01)).items():
         assert (s >= t).mean() == pytest.approx(float(name[4:]), abs=1e-3)

@@ -37,7 +37,7 @@ def points(kind: str, r: np.random.Generator, n: int) -> np.ndarray:
     block=st.one_of(st.none(), st.integers(1, 300)),
     data=st.data(),
 )
-def test_equals_a_stable_sort(seed, n, kind, own, block, data) -> None:
+def test_matches_a_stable_sort(seed, n, kind, own, block, data) -> None:
     x = points(kind, np.random.default_rng(seed), n)
     queries = data.draw(st.integers(1, n))
     k = data.draw(st.integers(1, n - own))
@@ -110,7 +110,7 @@ def test_a_result_does_not_depend_on_other_queries() -> None:
         assert torch.equal(alone.similarities[0], together.similarities[i])
 
 
-def test_extreme_zero_and_damaged_rows() -> None:
+def test_extreme_zero_and_non_finite_rows() -> None:
     g = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     expected = nearest(g[:4], g, 10).indices
     scale = np.tile(np.array([1e-30, 1e30, 1.0, 1e-12], dtype=np.float32), 10)[:, None]
@@ -168,7 +168,7 @@ def test_chosen_pairs(dtype: torch.dtype, d: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("d", [2, 3, 16, 100, 512])
-def test_equal_pairs_are_equal_wherever_they_stand(dtype: torch.dtype, d: int) -> None:
+def test_equal_pairs_have_equal_similarities(dtype: torch.dtype, d: int) -> None:
     x = torch.randn(1, d, dtype=dtype).expand(37, d).contiguous()
     y = torch.randn(1, d, dtype=dtype).expand(53, d).contiguous()
     row, column = torch.arange(37).repeat_interleave(53), torch.arange(53).repeat(37)

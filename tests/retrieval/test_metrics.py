@@ -37,13 +37,13 @@ def test_worked_examples_with_ten_positives(right, r_precision: float, map_at_r:
     assert measures["recall@1"] == measures["precision@1"] == 1.0
 
 
-def test_recall_asks_for_the_first_positive_only() -> None:
+def test_recall_depends_on_the_first_positive_only() -> None:
     measures = fan([5, 6, 30])
     assert [measures[f"recall@{k}"] for k in (1, 2, 4, 8)] == [0.0, 0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_means_of_the_oracle(own: bool) -> None:
+def test_metrics_match_the_oracle(own: bool) -> None:
     r = np.random.default_rng(0)
     y = r.integers(0, 60, 200)
     x = r.normal(size=(60, 8))[y] + r.normal(size=(200, 8))
@@ -125,7 +125,7 @@ def test_arrays_of_any_layout() -> None:
     assert evaluate(x, list(y)) == expected
 
 
-def test_mixed_precisions_take_the_wider() -> None:
+def test_mixed_precisions_use_the_wider() -> None:
     r = np.random.default_rng(2)
     x, y = r.normal(size=(60, 6)), r.integers(0, 9, 60)
     low = x[:20].astype(np.float16)
@@ -146,7 +146,7 @@ def test_very_long_very_short_and_zero_rows() -> None:
         assert zero["recall@1"] == hit
 
 
-def test_a_gallery_that_is_the_queries_does_not_leave_them_out() -> None:
+def test_a_gallery_equal_to_the_queries_includes_them() -> None:
     x, y = np.random.default_rng(0).normal(size=(20, 4)), np.arange(20)
     assert evaluate(x, y, gallery=x, gallery_labels=y)["recall@1"] == 1.0
 
@@ -206,7 +206,7 @@ def test_errors(x, y, more: dict, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_numbers_of_numpy_and_no_warnings() -> None:
+def test_numpy_integers_are_accepted_without_warnings() -> None:
     x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 5
     x.setflags(write=False)
     with warnings.catch_warnings():
@@ -215,7 +215,7 @@ def test_numbers_of_numpy_and_no_warnings() -> None:
 
 
 @pytest.mark.parametrize("labels", [[3, 3, 3], [1, 1, 2]])
-def test_one_label_for_all_is_warned_of(labels: list[int]) -> None:
+def test_single_label_emits_a_warning(labels: list[int]) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         evaluate(torch.eye(3), labels)

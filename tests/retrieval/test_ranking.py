@@ -62,7 +62,7 @@ def test_float64_is_exact(kind, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
-def test_query_and_gallery_apart(kind, seed: int) -> None:
+def test_separate_query_and_gallery(kind, seed: int) -> None:
     r = np.random.default_rng(100 + seed)
     n, d = int(r.integers(2, 260)), int(r.choice([1, 2, 5, 33]))
     x, y = kind(r, n, d), r.integers(0, r.integers(1, n + 1), n)
@@ -72,7 +72,7 @@ def test_query_and_gallery_apart(kind, seed: int) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_float32_is_exact_where_neighbors_are_apart(own: bool) -> None:
+def test_float32_is_exact_for_separated_neighbors(own: bool) -> None:
     r = np.random.default_rng(3)
     y = r.integers(0, 30, 400)
     x = (r.normal(size=(30, 24))[y] + r.normal(size=(400, 24))).astype(np.float32)
@@ -87,7 +87,7 @@ def test_float32_is_exact_where_neighbors_are_apart(own: bool) -> None:
     np.testing.assert_allclose(table(got)[clear], expected[clear], rtol=0, atol=1e-12)
 
 
-def test_imbalanced_classes_lone_pictures_and_one_large_class() -> None:
+def test_imbalanced_classes() -> None:
     r = np.random.default_rng(5)
     y = np.concatenate([np.zeros(300, int), np.arange(1, 40), np.repeat(np.arange(50, 70), 3)])
     y = r.permutation(y)
@@ -113,7 +113,7 @@ def test_a_duplicate_of_the_query_is_a_neighbor_and_the_query_is_not() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [3, 16, 64, 100, 512])
-def test_ties_of_equal_vectors_do_not_depend_on_where_they_stand(dtype, d: int) -> None:
+def test_ties_do_not_depend_on_position(dtype, d: int) -> None:
     r = np.random.default_rng(d)
     n = 331
     x = r.normal(size=(20, d)).astype(dtype)[r.integers(0, 20, n)]
@@ -139,7 +139,7 @@ def test_ties_of_equal_vectors_do_not_depend_on_where_they_stand(dtype, d: int) 
     kind=st.sampled_from(KINDS),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-def test_the_block_changes_nothing(seed: int, n: int, block: int, kind, dtype) -> None:
+def test_block_size_does_not_change_results(seed: int, n: int, block: int, kind, dtype) -> None:
     r = np.random.default_rng(seed)
     x, y = kind(r, n, 7).astype(dtype), r.integers(0, 1 + n // 4, n)
     np.testing.assert_array_equal(table(rank(x, y, block=block)), table(rank(x, y)))
@@ -147,7 +147,7 @@ def test_the_block_changes_nothing(seed: int, n: int, block: int, kind, dtype) -
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 120))
-def test_order_names_of_classes_and_lengths_change_nothing(seed: int, n: int) -> None:
+def test_invariant_to_order_labels_and_scale(seed: int, n: int) -> None:
     r = np.random.default_rng(seed)
     x, y = r.normal(size=(n, 6)), r.integers(0, 1 + n // 3, n)
     expected = table(rank(x, y))
@@ -166,7 +166,7 @@ def threads_of_torch() -> int:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_threads_change_nothing_and_are_given_back(own: bool) -> None:
+def test_threads_do_not_change_results_and_are_restored(own: bool) -> None:
     r = np.random.default_rng(8)
     y = r.integers(0, 40, 500)
     x = r.normal(size=(40, 9))[y] + r.normal(size=(500, 9))
@@ -183,7 +183,7 @@ def test_threads_change_nothing_and_are_given_back(own: bool) -> None:
     np.testing.assert_array_equal(one, three)
 
 
-def test_threads_are_given_back_after_a_failure(monkeypatch) -> None:
+def test_threads_are_restored_after_a_failure(monkeypatch) -> None:
     class Stop(Exception):
         pass
 
@@ -221,7 +221,7 @@ def test_inference_mode_and_gradients_change_nothing(threads: int, own: bool) ->
     np.testing.assert_array_equal(table(inferred), expected)
 
 
-def test_a_block_has_a_row() -> None:
+def test_invalid_block_is_rejected() -> None:
     with pytest.raises(ValueError, match="block must be an integer >= 1, got 0"):
         rank(torch.randn(4, 2), torch.arange(4) % 2, block=0)
 
@@ -233,7 +233,7 @@ def test_the_input_is_not_modified() -> None:
     assert torch.equal(x, kept)
 
 
-def test_found_tells_which_queries_are_right() -> None:
+def test_found_marks_correct_queries() -> None:
     angle = np.deg2rad([0, 1, 40, 41, 90])
     ranking = rank(np.stack([np.cos(angle), np.sin(angle)], 1), np.array([0, 0, 1, 2, 1]))
     assert ranking.found(1).tolist() == [True, True, False, False, False]
@@ -277,7 +277,7 @@ def test_selection_equals_counting_of_classes_of_any_size(monkeypatch, spread: f
     np.testing.assert_array_equal(selected, counted)
 
 
-def test_thresholds_that_miss_are_corrected(monkeypatch) -> None:
+def test_missed_candidates_are_found_in_a_second_pass(monkeypatch) -> None:
     monkeypatch.setattr(ranking_module, "MARGIN", -3.0)
     r = np.random.default_rng(0)
     y = r.integers(0, 9, 900)
@@ -287,7 +287,7 @@ def test_thresholds_that_miss_are_corrected(monkeypatch) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 6)), max_size=12))
-def test_ranges_are_one_after_another(runs: list[tuple[int, int]]) -> None:
+def test_ranges(runs: list[tuple[int, int]]) -> None:
     start = torch.tensor([a for a, _ in runs], dtype=torch.long)
     size = torch.tensor([n for _, n in runs], dtype=torch.long)
     which, numbers = ranges(start, size)
@@ -329,7 +329,7 @@ def test_many_blocks_of_good_and_bad_embeddings(spread: float) -> None:
     np.testing.assert_allclose(got.average_precision, (precision * right[:, :5]).mean(1))
 
 
-def test_shorter_float32_products_are_allowed_for() -> None:
+def test_reduced_precision_products_are_exact() -> None:
     y = torch.arange(300) % 60
     x = torch.randn(60, 24)[y] + torch.randn(300, 24)
     expected = rank(x, y)

@@ -164,7 +164,7 @@ def test_tiny_galleries(method: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("with_gallery", [False, True])
-def test_without_a_method_the_metrics_are_the_usual_ones(with_gallery: bool) -> None:
+def test_without_a_method_metrics_are_unchanged(with_gallery: bool) -> None:
     x, y = gallery(80, c=9)
     g, gy = gallery(50, c=8, seed=2) if with_gallery else (None, None)
     usual = evaluate(x, y, gallery=g, gallery_labels=gy)
@@ -181,7 +181,7 @@ def test_metrics_of_a_re_ranked_list() -> None:
     assert made["recall@3"] == pytest.approx(np.mean([rank < 3 for rank in first]))
 
 
-def test_excluded_items_are_neither_found_nor_counted() -> None:
+def test_excluded_items_are_ignored() -> None:
     x, y = gallery(40)
     within = evaluate(x, y)
     same = evaluate(x, y, gallery=x, gallery_labels=y, exclude=[[i] for i in range(len(x))])
@@ -190,12 +190,12 @@ def test_excluded_items_are_neither_found_nor_counted() -> None:
 
 @pytest.mark.parametrize("text", ["nothing", "query_expansion:q=1", "k_reciprocal:k1=x",
                                   "k_reciprocal:weight=2", "database:k=0", ""])  # fmt: skip
-def test_a_wrong_method(text: str) -> None:
+def test_invalid_method_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"re-ranking|QueryExpansion|k1|weight|k must"):
         parse_methods(text)
 
 
-def test_a_text_names_methods_and_their_fields() -> None:
+def test_parse_methods() -> None:
     assert parse_methods("database:k=2+query_expansion:alpha=0") == (
         DatabaseAugmentation(k=2),
         QueryExpansion(alpha=0.0),

@@ -25,7 +25,7 @@ def index(tmp_path):
     return Index.open(made_up(tmp_path / "a.index", clustered(2000, 16)))
 
 
-def test_its_recall_is_what_it_says(index):
+def test_reported_recall_matches_measured_recall(index):
     made = make_approximate(index.vectors())
     assert made.probes < made.cells
     assert 0.98 <= made.recall[10] <= 1
@@ -50,7 +50,7 @@ def test_hits_have_exact_similarities(index):
         assert all(hit.similarity >= 0 for hit in found)
 
 
-def test_leaving_out_and_labels(index):
+def test_exclude_and_label(index):
     x = index.vectors(3, 4).clone()
     hits = index.search_vectors(x, 5, exclude=[3], approximate=True)[0]
     assert 3 not in [hit.number for hit in hits]
@@ -59,7 +59,7 @@ def test_leaving_out_and_labels(index):
     assert with_label == index.search_vectors(x, 5, label="label1")
 
 
-def test_it_is_kept_and_made_anew_when_the_index_changes(index, monkeypatch):
+def test_cached_file_is_rebuilt_when_the_index_changes(index, monkeypatch):
     said = []
     first = open_approximate(index, said.append)
     assert len(said) == 1
@@ -76,7 +76,7 @@ def test_it_is_kept_and_made_anew_when_the_index_changes(index, monkeypatch):
 
 
 @pytest.mark.parametrize("harm", ["bytes", "foreign", "cut", "metadata"])
-def test_faiss_reads_nothing_but_what_we_wrote(index, harm, monkeypatch):
+def test_damaged_or_foreign_file_is_never_passed_to_faiss(index, harm, monkeypatch):
     open_approximate(index)
     path = index.file.with_name("a.index.faiss")
     if harm == "cut":
@@ -98,13 +98,13 @@ def test_faiss_reads_nothing_but_what_we_wrote(index, harm, monkeypatch):
     assert len(said) == 1
 
 
-def test_a_tiny_index(tmp_path):
+def test_tiny_index(tmp_path):
     index = Index.open(made_up(tmp_path / "b.index", vectors(2, 3)))
     assert index.approximate().recall[1] == 1
     assert len(index.search_vectors(torch.ones(1, 3), 5, approximate=True)[0]) == 2
 
 
-def test_without_faiss_the_extra_is_named(index, monkeypatch):
+def test_missing_faiss_error_names_the_extra(index, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "faiss", None)
@@ -112,7 +112,7 @@ def test_without_faiss_the_extra_is_named(index, monkeypatch):
         index.search_vectors(torch.ones(1, 16), approximate=True)
 
 
-def test_another_library_may_have_replaced_the_search(tmp_path) -> None:
+def test_works_with_faiss_torch_utils_imported(tmp_path) -> None:
     """Importing it changes faiss for the whole process, so it is done in one of its own."""
     code = """
 import torch, faiss.contrib.torch_utils

@@ -52,7 +52,7 @@ def left_over(folder):
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_the_next_call_does_what_has_changed(model, photos, tmp_path, opened):
+def test_update_embeds_only_changed_files(model, photos, tmp_path, opened):
     out = tmp_path / "a.index"
     first = update_index(model, photos, out)
     assert (first.items, first.embedded, first.kept, first.written) == (12, 12, 0, True)
@@ -81,7 +81,7 @@ def out_row(file, path):
     return index.vectors(number, number + 1)[0].clone()
 
 
-def test_nothing_changed_nothing_written(model, photos, tmp_path, opened):
+def test_unchanged_folder_writes_nothing(model, photos, tmp_path, opened):
     out = tmp_path / "a.index"
     update_index(model, photos, out)
     stamp = out.stat()
@@ -93,7 +93,7 @@ def test_nothing_changed_nothing_written(model, photos, tmp_path, opened):
     assert "nothing has changed" in again.summary
 
 
-def test_a_file_that_is_only_removed(model, photos, tmp_path):
+def test_removed_file_leaves_the_index(model, photos, tmp_path):
     out = tmp_path / "a.index"
     update_index(model, photos, out)
     (photos / "loose.png").unlink()
@@ -101,7 +101,7 @@ def test_a_file_that_is_only_removed(model, photos, tmp_path):
     assert (built.items, built.embedded, built.removed, built.written) == (11, 0, 1, True)
 
 
-def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
+def test_unreadable_files_are_reported_and_retried(model, photos, tmp_path):
     (photos / "class0" / "empty.jpg").touch()
     (photos / "class0" / "page.jpg").write_text("<html>")
     (photos / "class0" / "broken.jpg").symlink_to("nowhere.jpg")
@@ -122,12 +122,12 @@ def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
     assert (again.embedded, len(again.unreadable)) == (1, 2)
 
 
-def test_a_link_to_itself_is_not_followed(model, photos, tmp_path):
+def test_self_referencing_symlink_is_ignored(model, photos, tmp_path):
     (photos / "class0" / "round").symlink_to("round")
     assert update_index(model, photos, tmp_path / "a.index").items == 12
 
 
-def test_where_nothing_can_be_read_nothing_is_left(model, tmp_path):
+def test_no_files_are_written_if_every_image_is_unreadable(model, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "empty.jpg").touch()
     with pytest.raises(ValueError, match="none of 1 images"):
@@ -135,7 +135,7 @@ def test_where_nothing_can_be_read_nothing_is_left(model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):
+def test_image_with_nan_embedding_is_skipped(model, photos, tmp_path):
     class Broken(ImageEmbedder):
         def embed(self, pictures, workers=None):
             made = super().embed(pictures, workers)
@@ -147,7 +147,7 @@ def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):
     assert built.unreadable[0].reason == "its embedding is not finite"
 
 
-def test_broken_off_and_resumed(model, photos, tmp_path, small_batches, opened):
+def test_interrupted_build_is_resumed(model, photos, tmp_path, small_batches, opened):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
         update_index(Interrupted(model, batches=3), photos, out)
@@ -164,7 +164,7 @@ def test_broken_off_and_resumed(model, photos, tmp_path, small_batches, opened):
     assert left_over(tmp_path) == []
 
 
-def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
+def test_damaged_journal_is_discarded(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
         update_index(Interrupted(model, batches=4), photos, out)
@@ -174,7 +174,7 @@ def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
     assert left_over(tmp_path) == []
 
 
-def test_a_journal_of_another_model_or_folder_is_not_used(model, photos, tmp_path, small_batches):
+def test_journal_of_another_model_is_discarded(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
         update_index(Interrupted(model, batches=3), photos, out)
@@ -183,7 +183,7 @@ def test_a_journal_of_another_model_or_folder_is_not_used(model, photos, tmp_pat
     assert (built.resumed, built.embedded) == (0, 12)
 
 
-def test_another_model_or_folder_needs_rebuild(model, photos, tmp_path):
+def test_another_model_or_folder_requires_rebuild(model, photos, tmp_path):
     out = tmp_path / "a.index"
     update_index(model, photos, out)
     other = ImageEmbedder(model.model, replace(model.identity, weights="f" * 16))
@@ -197,7 +197,7 @@ def test_another_model_or_folder_needs_rebuild(model, photos, tmp_path):
     assert Index.open(out).model.weights == "f" * 16
 
 
-def test_what_is_no_index_is_not_written_over(model, photos, tmp_path):
+def test_file_that_is_not_an_index_is_not_overwritten(model, photos, tmp_path):
     (tmp_path / "letter.txt").write_text("dear aunt")
     with pytest.raises(ValueError, match="not an index"):
         update_index(model, photos, tmp_path / "letter.txt")
@@ -205,7 +205,7 @@ def test_what_is_no_index_is_not_written_over(model, photos, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["journal", "index", "rename"])
-def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, moment):
+def test_full_disk_keeps_the_old_index(model, photos, tmp_path, monkeypatch, moment):
     out = tmp_path / "a.index"
     update_index(model, photos, out)
     data = out.read_bytes()
@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("part", ["embeddings", "label_text", "path_text", "stamps"])
-def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, opened, part):
+def test_damaged_index_is_repaired(model, photos, tmp_path, monkeypatch, opened, part):
     monkeypatch.setattr(index_file, "ROWS_PER_SUM", 4)
     out = tmp_path / "a.index"
     update_index(model, photos, out)
@@ -260,7 +260,7 @@ def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, opened, part):
     assert not update_index(model, photos, out, verify=True).written
 
 
-def test_folders_without_pictures(model, tmp_path):
+def test_missing_and_empty_folders_are_rejected(model, tmp_path):
     out = tmp_path / "a.index"
     with pytest.raises(ValueError, match="does not exist"):
         update_index(model, tmp_path / "gone", out)
@@ -276,7 +276,7 @@ def test_folders_without_pictures(model, tmp_path):
     assert not out.exists()
 
 
-def test_links_deep_folders_and_strange_names(model, tmp_path):
+def test_symlinks_nested_folders_and_unusual_names(model, tmp_path):
     root = tmp_path / "photos"
     deep = root / "a" / "b" / "c"
     deep.mkdir(parents=True)
@@ -293,7 +293,7 @@ def test_links_deep_folders_and_strange_names(model, tmp_path):
     assert not update_index(model, root, out).written
 
 
-def test_two_at_once(model, photos, tmp_path):
+def test_concurrent_update_is_rejected(model, photos, tmp_path):
     entered, go_on = threading.Event(), threading.Event()
 
     class Waiting(ImageEmbedder):
@@ -314,7 +314,7 @@ def test_two_at_once(model, photos, tmp_path):
     assert np.isfinite(Index.open(out).vectors().numpy()).all()
 
 
-def test_pictures_without_sub_folders_have_no_labels(model, photos, tmp_path):
+def test_images_without_subfolders_have_no_labels(model, photos, tmp_path):
     built = update_index(model, photos / "class1", tmp_path / "flat.index")
     index = Index.open(built.file)
     assert index.labels[:] == [None] * 3

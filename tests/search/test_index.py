@@ -19,7 +19,7 @@ def index(index_file):
     return Index.open(index_file)
 
 
-def test_the_index_of_a_folder(index, photos, run_folder):
+def test_index_of_a_folder(index, photos, run_folder):
     files = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
     assert list(index.paths) == files
     assert index.labels[0] == "class0"
@@ -31,7 +31,7 @@ def test_the_index_of_a_folder(index, photos, run_folder):
     assert "12 images" in repr(index)
 
 
-def test_a_picture_finds_itself_first_unless_it_is_of_the_index(index, photos, tmp_path):
+def test_copy_of_an_image_finds_it_but_an_indexed_image_skips_itself(index, photos, tmp_path):
     path = photos / "class1" / "0.png"
     (tmp_path / "copy.png").write_bytes(path.read_bytes())
     number = index.find(path)
@@ -47,7 +47,7 @@ def test_a_picture_finds_itself_first_unless_it_is_of_the_index(index, photos, t
     assert own == index.search("class1/0.png", k=20)
 
 
-def test_hits_are_those_of_an_independent_product(index, photos):
+def test_hits_match_a_matrix_product(index, photos):
     number = index.find("class2/1.png")
     x = index.vectors().double()
     cosines = x @ x[number]
@@ -61,12 +61,12 @@ def test_hits_are_those_of_an_independent_product(index, photos):
 
 
 @pytest.mark.parametrize("query", [None, 3, [None], b"bytes"])
-def test_what_is_no_picture_is_one_sentence(index, query):
+def test_invalid_query_type_is_rejected(index, query):
     with pytest.raises(ValueError, match="embed takes paths"):
         index.search(query)
 
 
-def test_several_pictures_are_searched_by_their_mean(index, photos):
+def test_several_queries_are_searched_by_their_mean(index, photos):
     names = ["class0/1.png", "class3/2.png"]
     numbers = [index.find(name) for name in names]
     mean = index.vectors()[numbers].double().mean(0)
@@ -79,7 +79,7 @@ def test_several_pictures_are_searched_by_their_mean(index, photos):
     )
 
 
-def test_threshold_and_label(index):
+def test_threshold_and_label_filter_hits(index):
     every = index.search("loose.png", k=50)
     middle = every[4].similarity
     assert index.search("loose.png", k=50, threshold=middle) == every[:5]
@@ -100,12 +100,12 @@ def test_threshold_and_label(index):
         ({"label": "clas1"}, "clas1.*did you mean 'class1'"),
     ],
 )
-def test_what_cannot_be_asked(index, asked, expected):
+def test_invalid_search_options_are_rejected(index, asked, expected):
     with pytest.raises(ValueError, match=expected):
         index.search("loose.png", **asked)
 
 
-def test_queries_that_are_none(index, tmp_path):
+def test_empty_missing_and_unreadable_queries_are_rejected(index, tmp_path):
     with pytest.raises(ValueError, match="at least one image"):
         index.search([])
     with pytest.raises(ValueError, match=r"no/such\.jpg: no such file"):
@@ -115,7 +115,7 @@ def test_queries_that_are_none(index, tmp_path):
         index.search(tmp_path / "a.jpg")
 
 
-def test_vectors_that_do_not_fit(index):
+def test_invalid_query_vectors_are_rejected(index):
     with pytest.raises(ValueError, match=r"8 dimensions.*got 3"):
         index.search_vectors(torch.ones(1, 3))
     with pytest.raises(ValueError, match="finite"):
@@ -124,7 +124,7 @@ def test_vectors_that_do_not_fit(index):
         index.search_vectors(torch.ones(2, 8), exclude=[1])
 
 
-def test_many_vectors_at_once(tmp_path):
+def test_batch_of_query_vectors(tmp_path):
     x = vectors(40, 6)
     index = Index.open(made_up(tmp_path / "a.index", x))
     hits = index.search_vectors(5 * x[:3], 2, exclude=[0, None, [2, 5]])
@@ -137,7 +137,7 @@ def test_many_vectors_at_once(tmp_path):
         index.search_vectors(x[:1], label="hat")
 
 
-def test_a_file_of_the_same_name_elsewhere_is_another_picture(index, tmp_path, monkeypatch):
+def test_find_ignores_same_name_in_another_folder(index, tmp_path, monkeypatch):
     Image.new("RGB", (32, 32), "red").save(tmp_path / "loose.png")
     monkeypatch.chdir(tmp_path)
     assert index.find("loose.png") is None
@@ -147,7 +147,7 @@ def test_a_file_of_the_same_name_elsewhere_is_another_picture(index, tmp_path, m
     assert index.find("../secret.png") is None
 
 
-def test_an_open_index_stays_and_reload_gives_the_new_one(index, model, photos, index_file):
+def test_open_index_is_unchanged_until_reload(index, model, photos, index_file):
     before = index.search("class1/1.png", k=50)
     assert index.reload() is index
     index.embedder()
@@ -161,7 +161,7 @@ def test_an_open_index_stays_and_reload_gives_the_new_one(index, model, photos, 
     assert newer.reload() is newer
 
 
-def test_a_run_that_is_gone_or_another(index_file, tmp_path, run_folder, photos):
+def test_missing_or_different_run(index_file, tmp_path, run_folder, photos):
     import shutil
 
     moved = tmp_path / "moved"
@@ -180,7 +180,7 @@ def test_a_run_that_is_gone_or_another(index_file, tmp_path, run_folder, photos)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(max_size=8), max_size=20), st.text(max_size=8))
-def test_texts_are_what_was_packed_and_are_found(words, other):
+def test_packed_texts_round_trip(words, other):
     words = sorted(set(words), key=encoded)
     texts = Texts(*pack([encoded(word) for word in words]))
     assert list(texts) == words
@@ -190,7 +190,7 @@ def test_texts_are_what_was_packed_and_are_found(words, other):
     assert texts.find(other) == (words.index(other) if other in words else None)
 
 
-def test_texts_and_labels_of_a_damaged_file():
+def test_damaged_texts_and_labels_are_rejected():
     text, _ = pack([b"abc"])
     for ends in ([0, 9], [-4, 2], [2, 1]):
         with pytest.raises(ValueError, match="damaged"):
@@ -209,7 +209,7 @@ def clustered(n: int, d: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("n", "d", "k"), [(3000, 64, 10), (500, 33, 500), (1, 5, 1)])
-def test_rounded_rows_find_exactly_the_nearest(n, d, k, monkeypatch):
+def test_rounded_rows_give_exact_neighbors(n, d, k, monkeypatch):
     monkeypatch.setattr(index_module, "SIMILARITIES", 1)
     rows, x = clustered(n, d), clustered(20, d, seed=1)  # more than share a product
     x[0] = rows[n // 2]
@@ -220,7 +220,7 @@ def test_rounded_rows_find_exactly_the_nearest(n, d, k, monkeypatch):
     assert torch.equal(found.similarities, exact.similarities)
 
 
-def test_rounding_in_blocks_changes_nothing():
+def test_rounded_rows_are_exact_over_several_blocks():
     rows, x = clustered(70_000, 64), clustered(9, 64, seed=1)
     short = RoundedRows.of(rows)
     if short is None:
@@ -231,7 +231,7 @@ def test_rounding_in_blocks_changes_nothing():
     assert torch.equal(found.similarities, exact.similarities)
 
 
-def test_ties_of_rounded_rows_go_to_the_lower_number_even_if_all_are_tied():
+def test_ties_of_rounded_rows_go_to_the_lower_number():
     rows = clustered(1, 16).repeat(5000, 1)
     short = RoundedRows(rows)
     found = short.nearest(rows[:2], 7, [[], [2]])
@@ -244,7 +244,7 @@ def test_rows_with_nan_are_not_rounded():
     assert RoundedRows.of(rows) is None
 
 
-def test_int8_products_that_overflow_or_are_not_supported_are_not_used(monkeypatch):
+def test_int8_is_disabled_if_it_overflows_or_is_unsupported(monkeypatch):
     fast = index_module._int8_is_fast.__wrapped__
     monkeypatch.setattr(torch, "_int_mm", lambda x, y: (x.float() @ y.float()).clamp(max=2**15 - 1))
     assert not fast(64)

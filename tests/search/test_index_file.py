@@ -35,7 +35,7 @@ def write(file, header, body) -> None:
     file.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-def test_any_reader_of_safetensors_can_read_it(file):
+def test_safetensors_library_reads_an_index(file):
     tensors = safetensors.numpy.load_file(file)
     np.testing.assert_array_equal(tensors["embeddings"], vectors(11, 4))
     np.testing.assert_array_equal(tensors["stamps"], np.arange(22).reshape(11, 2))
@@ -44,7 +44,7 @@ def test_any_reader_of_safetensors_can_read_it(file):
     assert set(tensors) == set(PARTS)
 
 
-def test_what_was_written_is_read(file):
+def test_write_read_round_trip(file):
     index = Index.open(file)
     assert len(index) == 11
     assert index.dim == 4
@@ -54,7 +54,7 @@ def test_what_was_written_is_read(file):
     np.testing.assert_array_equal(index.vectors(2, 5).numpy(), vectors(11, 4)[2:5])
 
 
-def test_a_file_cut_off_anywhere_is_refused(file):
+def test_truncated_file_is_rejected(file):
     data = file.read_bytes()
     for length in [*range(40), *range(40, len(data), 37), len(data) - 1]:
         file.write_bytes(data[:length])
@@ -84,7 +84,7 @@ def test_a_file_cut_off_anywhere_is_refused(file):
         ("stamps", {"data_offsets": [1, 177]}),
     ],
 )
-def test_a_crafted_header_is_refused(file, part, changed):
+def test_crafted_header_is_rejected(file, part, changed):
     header, body = header_of(file)
     if changed is None:
         del header[part]
@@ -113,7 +113,7 @@ def test_a_crafted_header_is_refused(file, part, changed):
         ),
     ],
 )
-def test_metadata_that_is_none_of_ours(file, about, expected):
+def test_invalid_metadata_is_rejected(file, about, expected):
     header, body = header_of(file)
     header["__metadata__"] = {ABOUT: about}
     write(file, header, body)
@@ -123,7 +123,7 @@ def test_metadata_that_is_none_of_ours(file, about, expected):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=6))
-def test_changed_bytes_are_noticed(changes):
+def test_changed_bytes_are_detected(changes):
     with tempfile.TemporaryDirectory() as folder:
         file = made_up(Path(folder) / "a.index", vectors(11, 4))
         data = bytearray(file.read_bytes())
@@ -140,7 +140,7 @@ def test_changed_bytes_are_noticed(changes):
         assert list(index.paths) == [f"{i:08d}.jpg" for i in range(11)]
 
 
-def test_an_index_of_version_0_1_without_checksums_opens(file):
+def test_index_of_version_0_1_without_checksums_opens(file):
     header, body = header_of(file)
     about = json.loads(header["__metadata__"][ABOUT])
     del about["checksums"]
@@ -151,7 +151,7 @@ def test_an_index_of_version_0_1_without_checksums_opens(file):
     assert index.damage() == {}
 
 
-def test_embeddings_have_a_checksum_for_every_few_rows(tmp_path, monkeypatch):
+def test_checksums_locate_damaged_embedding_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(index_file, "ROWS_PER_SUM", 4)
     file = made_up(tmp_path / "a.index", vectors(11, 4))
     data = bytearray(file.read_bytes())
@@ -166,7 +166,7 @@ def test_embeddings_have_a_checksum_for_every_few_rows(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_mapped_and_loaded_give_the_same(tmp_path, in_memory, monkeypatch):
+def test_memory_mapped_and_loaded_hits_match(tmp_path, in_memory, monkeypatch):
     x = vectors(500, 40)
     monkeypatch.setattr(knn, "CELLS", 40 * 128)  # several blocks of the file
     index = Index.open(made_up(tmp_path / "a.index", x), in_memory=in_memory)
@@ -183,7 +183,7 @@ def test_mapped_and_loaded_give_the_same(tmp_path, in_memory, monkeypatch):
             np.testing.assert_allclose([hit.similarity for hit in hits], scores[best], atol=1e-6)
 
 
-def test_an_index_larger_than_the_memory_is_not_loaded(tmp_path, monkeypatch):
+def test_index_larger_than_memory_is_not_loaded(tmp_path, monkeypatch):
     file = made_up(tmp_path / "a.index", vectors(50, 4))
     monkeypatch.setattr(index_file, "total_memory", lambda: 100)
     with pytest.raises(NotAnIndex, match="GB of memory"):
@@ -191,7 +191,7 @@ def test_an_index_larger_than_the_memory_is_not_loaded(tmp_path, monkeypatch):
     assert len(Index.open(file)) == 50
 
 
-def test_a_file_of_another_kind(tmp_path):
+def test_unsupported_file_is_rejected(tmp_path):
     safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "model.safetensors")
     (tmp_path / "photo.jpg").write_bytes(os.urandom(500))
     for name in ("model.safetensors", "photo.jpg"):
@@ -203,7 +203,7 @@ def test_a_file_of_another_kind(tmp_path):
         Index.open(tmp_path)
 
 
-def test_paths_out_of_order_are_refused(tmp_path):
+def test_unsorted_paths_are_rejected(tmp_path):
     from proxysynth.search.index_file import write_index
 
     stamps = np.zeros((2, 2), dtype=np.int64)
@@ -245,7 +245,7 @@ def sparse_index(file, n: int, d: int) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc to read memory")
-def test_ten_million_items_open_at_once(tmp_path):
+def test_index_of_ten_million_items_opens_within_a_second(tmp_path):
     file = tmp_path / "large.index"
     try:
         sparse_index(file, 10_000_000, 512)

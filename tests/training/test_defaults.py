@@ -11,7 +11,7 @@ def test_glyphs_are_the_default():
     assert default_run() == Run()
 
 
-def test_a_folder_is_fine_tuned(tmp_path, monkeypatch):
+def test_folder_defaults_to_fine_tuning(tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
     monkeypatch.chdir(tmp_path)
     run = default_run("photos")
@@ -25,7 +25,7 @@ def test_a_folder_is_fine_tuned(tmp_path, monkeypatch):
     assert run.warmup_epochs == 1
 
 
-def test_norm_softmax_has_a_smaller_scale_for_photographs(tmp_path):
+def test_norm_softmax_scale_is_smaller_for_photographs(tmp_path):
     photos = str(tmp_path)
     assert default_run(photos).loss == run_from_options(photos).loss
     scales = [
@@ -48,35 +48,35 @@ def test_norm_softmax_has_a_smaller_scale_for_photographs(tmp_path):
         ({"init": "earlier"}, None),
     ],
 )
-def test_few_classes_of_photographs_are_interpolated(tmp_path, changes, expected):
+def test_photographs_default_interpolation(tmp_path, changes, expected):
     assert default_run(tmp_path, **changes).interpolate == expected
 
 
-def test_from_scratch_learns_with_larger_steps_and_live_batch_norm(tmp_path):
+def test_from_scratch_uses_larger_lr_and_live_batch_norm(tmp_path):
     run = default_run(tmp_path, pretrained=False)
     assert (run.lr, run.freeze_batch_norm, run.warmup_epochs) == (Run.lr, False, 0)
 
 
-def test_changes_win_over_defaults(tmp_path):
+def test_explicit_settings_override_defaults(tmp_path):
     run = default_run(tmp_path, lr=3e-4, freeze_batch_norm=False, epochs=2)
     assert (run.lr, run.freeze_batch_norm, run.warmup_epochs) == (3e-4, False, 0)
 
 
-def test_a_backbone_that_is_not_ours_knows_itself(tmp_path):
+def test_custom_backbone_has_no_pretrained_default(tmp_path):
     assert default_run(tmp_path, backbone="my.module:network").pretrained is None
 
 
-def test_a_benchmark_keeps_its_name(tmp_path, monkeypatch):
+def test_benchmark_name_is_kept_in_data_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert default_run("cub200:birds").data == f"cub200:{os.path.abspath('birds')}"
 
 
-def test_a_misspelt_field_names_the_nearest():
+def test_misspelled_field_suggests_nearest():
     with pytest.raises(ValueError, match="did you mean 'epochs'"):
         default_run(epoch=3)
 
 
-def test_every_path_is_made_absolute(tmp_path, monkeypatch):
+def test_relative_paths_are_made_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = default_run("glyphs", weights="w.safetensors", split=Split(root="pictures"))
     assert run.weights == str(tmp_path / "w.safetensors")
@@ -92,11 +92,11 @@ def test_virtual_softmax_is_clipped_for_retrieval_only() -> None:
 
 
 @pytest.mark.parametrize("path", ["loss.scale", "regularizer.alpha", "split.fold"])
-def test_a_field_of_a_part_is_suggested_with_its_part(path) -> None:
+def test_nested_field_is_suggested_with_its_path(path) -> None:
     with pytest.raises(ValueError, match=f"did you mean '{path}'"):
         run_from_options(settings=[f"{path.partition('.')[2]}=1"])
 
 
-def test_the_loss_of_a_regularizer_is_not_a_setting() -> None:
+def test_regularizer_loss_setting_is_rejected() -> None:
     with pytest.raises(ValueError, match="--loss"):
         run_from_options(settings={"regularizer.loss": "cosface"})

@@ -18,7 +18,7 @@ def parts():
     return make_embedder("conv4", 6, width=0.25), Loader(listing, AsIs(), PIXELS["grey"])
 
 
-def test_as_all_pictures_at_once(parts):
+def test_batched_embedding_matches_single_pass(parts):
     net, loader = parts
     numbers = (torch.from_numpy(loader.listing.pixels).float()[:, None] / 255 - 0.88) / 0.3
     with torch.no_grad():
@@ -29,7 +29,7 @@ def test_as_all_pictures_at_once(parts):
 
 
 @pytest.mark.parametrize("mode", [True, False])
-def test_the_network_is_left_as_it_was(parts, mode):
+def test_embed_does_not_change_the_network(parts, mode):
     net, loader = parts
     net.train(mode)
     before = {name: value.clone() for name, value in net.state_dict().items()}
@@ -40,14 +40,14 @@ def test_the_network_is_left_as_it_was(parts, mode):
     assert not made.requires_grad
 
 
-def test_every_picture_is_ticked(parts):
+def test_progress_counts_every_image(parts):
     net, loader = parts
     ticks = []
     embed(net, loader, tick=lambda n, note: ticks.append(n))
     assert sum(ticks) == 300
 
 
-def test_measured_as_evaluate_does(parts):
+def test_measure_matches_evaluate(parts):
     net, loader = parts
     tested = measure(net, loader, ks=(1, 5))
     assert tested.metrics == evaluate(tested.query, loader.listing.labels, ks=(1, 5))
@@ -63,13 +63,13 @@ def test_measured_as_evaluate_does(parts):
     assert apart.metrics["recall@1"] == 1.0  # each finds itself in the gallery
 
 
-def test_the_literatures_ks():
+def test_default_ks_by_dataset():
     assert reported_ks(Run(data="glyphs")) == (1, 2, 4, 8)
     assert reported_ks(Run(data="sop:/data/sop")) == (1, 10, 100, 1000)
     assert reported_ks(Run(data="inshop:/data")) == (1, 10, 20, 40)
 
 
-def test_a_network_without_weights(parts):
+def test_embed_with_parameterless_network(parts):
     _, loader = parts
     net = make_embedder(torch.nn.Identity(), None, preprocess="grey", image_size=32)
     assert embed(net, loader).shape == (300, 1)
@@ -82,7 +82,7 @@ class OnFullGPU:
         raise torch.OutOfMemoryError
 
 
-def test_a_full_gpu_leaves_the_evaluation_to_the_cpu(monkeypatch):
+def test_evaluation_falls_back_to_cpu_on_full_gpu(monkeypatch):
     x, y, found = OnFullGPU(), torch.zeros(2), {"recall@1": 0.5}
     monkeypatch.setattr(inference, "evaluate", lambda x, y, **options: found)
     assert inference.evaluate_on(torch.device("cuda"), x, y, None, None, ks=(1,)) is found

@@ -28,18 +28,18 @@ def kill_and_compare(run: Run, folder: Path, kills: int, seed: int) -> None:
         assert_same_outcome(folder / name, folder / "unbroken")
 
 
-def test_three_kills(photo_run, tmp_path):
+def test_training_survives_three_kills(photo_run, tmp_path):
     kill_and_compare(photo_run, tmp_path / "runs", kills=3, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_kills(photo_run, tmp_path, seed):
+def test_training_survives_twenty_kills(photo_run, tmp_path, seed):
     run = replace(photo_run, epochs=12, report_epoch="best_on_test", evaluate_every=2)
     kill_and_compare(run, tmp_path / "runs", kills=20, seed=seed)
 
 
 @pytest.mark.slow
-def test_twenty_kills_on_glyphs(glyph_run, tmp_path):
+def test_glyph_training_survives_twenty_kills(glyph_run, tmp_path):
     run = replace(glyph_run, epochs=20, optimizer="rmsprop", schedule="one_cycle")
     kill_and_compare(run, tmp_path / "runs", kills=20, seed=3)

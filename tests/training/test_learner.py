@@ -35,7 +35,7 @@ def trained(run: Run, steps: int = 3, epoch: int = 0):
     return made, losses
 
 
-def test_as_a_plain_loop_without_any_of_our_machinery():
+def test_learner_matches_plain_pytorch_loop():
     run = Run(loss=ps.NormSoftmax(scale=10.0), epochs=1, lr=2e-3, proxy_lr=3e-2)
     made, losses = trained(run, steps=5)
 
@@ -61,7 +61,7 @@ def test_as_a_plain_loop_without_any_of_our_machinery():
         torch.testing.assert_close(made.net.state_dict()[name], value, rtol=1e-2, atol=1e-3)
 
 
-def test_proxy_synthesis_draws_by_seed_and_step():
+def test_proxy_synthesis_draws_depend_on_seed_and_step():
     run = Run(epochs=1)
     made = learner(run)
     made.begin_epoch(0)
@@ -72,19 +72,19 @@ def test_proxy_synthesis_draws_by_seed_and_step():
     assert made.step(batch(0), 7) == pytest.approx(expected, rel=1e-5)
 
 
-def test_seeds_of_steps_differ():
+def test_step_seeds_are_unique():
     seeds = {step_seed(seed, step) for seed in range(5) for step in range(-1, 200)}
     assert len(seeds) == 5 * 201
 
 
-def test_the_same_steps_give_the_same_weights():
+def test_training_is_deterministic():
     one, first = trained(Run(epochs=1))
     other, second = trained(Run(epochs=1))
     assert first == second
     assert_same_tensors(one.tensors(), other.tensors())
 
 
-def test_a_learner_becomes_what_another_was():
+def test_learner_state_round_trip():
     one, _ = trained(Run(epochs=1))
     other = learner(Run(epochs=1))
     other.load({k: t.clone().contiguous() for k, t in one.tensors().items()}, {})
@@ -94,7 +94,7 @@ def test_a_learner_becomes_what_another_was():
     assert_same_tensors(one.tensors(), other.tensors())
 
 
-def test_warm_up_leaves_the_backbone_as_it_is():
+def test_warmup_freezes_the_backbone():
     run = Run(warmup_epochs=1, epochs=2)
     start = {k: v.clone() for k, v in learner(run).net.state_dict().items()}
     made, _ = trained(run, epoch=0)
@@ -117,7 +117,7 @@ def test_frozen_batch_norm_keeps_its_statistics():
             assert live.net.state_dict()[name].any()
 
 
-def test_clipping_by_norm():
+def test_gradient_clipping_by_norm():
     made = learner(Run(clip_norm=1e-3, epochs=1, optimizer="sgd", momentum=0.0))
     made.begin_epoch(0)
     made.step(batch(0), 0)
@@ -126,7 +126,7 @@ def test_clipping_by_norm():
     assert norm == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_clipping_by_value():
+def test_gradient_clipping_by_value():
     made = learner(Run(clip_value=1e-4, epochs=1))
     made.begin_epoch(0)
     made.step(batch(0), 0)
@@ -134,7 +134,7 @@ def test_clipping_by_value():
     assert max(float(g.abs().max()) for g in gradients) == pytest.approx(1e-4)
 
 
-def test_memory_formats_agree():
+def test_memory_formats_give_the_same_losses():
     last, losses = trained(Run(channels_last=True, epochs=1))
     first, expected = trained(Run(channels_last=False, epochs=1))
     assert losses == pytest.approx(expected, rel=1e-4)
@@ -143,7 +143,7 @@ def test_memory_formats_agree():
     assert first.net.backbone.block2[0].weight.is_contiguous()
 
 
-def test_mixed_precision_learns_nearly_the_same():
+def test_mixed_precision_losses_are_close_to_float32():
     mixed, losses = trained(Run(precision="bfloat16", epochs=1))
     _, expected = trained(Run(epochs=1))
     assert losses == pytest.approx(expected, rel=0.1)
@@ -151,12 +151,12 @@ def test_mixed_precision_learns_nearly_the_same():
     assert mixed.proxies.dtype == torch.float32
 
 
-def test_auto_precision_is_float32_where_nothing_would_be_gained():
+def test_auto_precision_falls_back_to_float32():
     assert trained(Run(precision="auto", epochs=1))[1] == trained(Run(epochs=1))[1]
 
 
 @pytest.mark.parametrize("where", ["pictures", "weights"])
-def test_a_loss_that_is_not_finite_changes_nothing(where):
+def test_nonfinite_loss_skips_the_update(where):
     made = learner(Run(epochs=1))
     made.begin_epoch(0)
     bad = batch(0)
@@ -170,14 +170,14 @@ def test_a_loss_that_is_not_finite_changes_nothing(where):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_broken_weights_are_seen(value):
+def test_nonfinite_weights_are_detected(value):
     made = learner(Run(epochs=1))
     assert made.finite()
     made.net.backbone.block1[1].running_var[0] = value
     assert not made.finite()
 
 
-def test_every_optimizer_learns():
+def test_every_optimizer_reduces_the_loss():
     for name, lr in (("adam", 1e-3), ("adamw", 1e-3), ("rmsprop", 1e-4), ("sgd", 1e-2)):
         run = Run(optimizer=name, lr=lr, proxy_lr=lr, epochs=4, loss=ps.NormSoftmax(scale=5.0))
         made = learner(run)
@@ -188,7 +188,7 @@ def test_every_optimizer_learns():
 
 @pytest.mark.parametrize("name", list(ps.LOSSES))
 @pytest.mark.parametrize("synthesis", [False, True])
-def test_every_loss_takes_a_step(name, synthesis):
+def test_every_loss_trains(name, synthesis):
     loss = ps.LOSSES[name]()
     run = Run(loss=ps.ProxySynthesis(loss) if synthesis else loss, epochs=1)
     made, losses = trained(run, steps=2)
@@ -197,14 +197,14 @@ def test_every_loss_takes_a_step(name, synthesis):
 
 
 @pytest.mark.slow
-def test_a_compiled_network_learns_the_same():
+def test_compiled_network_matches_eager_training():
     compiled, losses = trained(Run(compile=True, epochs=1))
     plain, expected = trained(Run(epochs=1))
     assert losses == pytest.approx(expected, rel=1e-3)
     assert compiled.tensors().keys() == plain.tensors().keys()
 
 
-def test_frozen_parts_stay_as_they_are():
+def test_frozen_layers_are_unchanged():
     run = Run(loss=ps.NormSoftmax(), freeze=("block1", "block2.0"), weight_decay=0.1)
     made, _ = trained(run)
     start = learner(run).net.state_dict()

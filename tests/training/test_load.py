@@ -24,7 +24,7 @@ def on_files(photo_run, tmp_path_factory):
     return folder
 
 
-def test_a_model_embeds_as_it_was_tested(finished, glyph_run):
+def test_loaded_model_reproduces_test_embeddings(finished, glyph_run):
     model = load(finished)
     query = open_splits(glyph_run).query
     kept, _ = read_tensors(finished / EMBEDDINGS)
@@ -35,7 +35,7 @@ def test_a_model_embeds_as_it_was_tested(finished, glyph_run):
     assert not model.embedder.training
 
 
-def test_files_too(on_files, photo_run):
+def test_loaded_model_reproduces_test_embeddings_of_files(on_files, photo_run):
     query = open_splits(photo_run).query
     kept, about = read_tensors(on_files / EMBEDDINGS)
     paths = [query.path(i) for i in range(len(query))]
@@ -43,7 +43,7 @@ def test_files_too(on_files, photo_run):
     torch.testing.assert_close(load(on_files).embed(paths), kept["query"])
 
 
-def test_one_picture_in_every_form(on_files, photo_run):
+def test_embed_accepts_every_image_type(on_files, photo_run):
     model, query = load(on_files), open_splits(photo_run).query
     path = query.path(0)
     image = Image.open(path)
@@ -55,11 +55,11 @@ def test_one_picture_in_every_form(on_files, photo_run):
     torch.testing.assert_close(several, expected.expand(3, -1))
 
 
-def test_no_pictures_give_no_embeddings(on_files):
+def test_empty_input_gives_empty_embeddings(on_files):
     assert load(on_files).embed([]).shape == (0, 8)
 
 
-def test_invalid_images_are_named(on_files, tmp_path):
+def test_invalid_images_are_rejected(on_files, tmp_path):
     with pytest.raises(ValueError, match="float"):
         load(on_files).embed([3.5])
     for shape in ((9, 8, 4), (9, 8, 1), (0, 8, 3), (9, 0)):
@@ -70,12 +70,12 @@ def test_invalid_images_are_named(on_files, tmp_path):
         load(on_files).embed(tmp_path / "bad.png")
 
 
-def test_proxies_fit_the_classes(finished):
+def test_proxies_match_the_classes(finished):
     model = load(finished)
     assert model.proxies.shape == (len(model.classes), 16)
 
 
-def test_an_unfinished_run_is_loaded_from_its_checkpoint(finished, tmp_path):
+def test_unfinished_run_loads_from_checkpoint(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / MODEL).unlink()
     (tmp_path / "run" / "result.json").unlink()
@@ -88,12 +88,12 @@ def test_an_unfinished_run_is_loaded_from_its_checkpoint(finished, tmp_path):
         load(tmp_path / "run")
 
 
-def test_no_run(tmp_path):
+def test_folder_without_run_is_rejected(tmp_path):
     with pytest.raises(WrongFolder, match="not the folder of a run"):
         load(tmp_path)
 
 
-def test_weights_of_another_network_are_refused(finished, tmp_path):
+def test_weights_of_different_network_are_rejected(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     recorded = read_run(tmp_path / "run")
     write_run(tmp_path / "run", replace(recorded, run=replace(recorded.run, width=0.5)))
@@ -109,7 +109,7 @@ def without_checksum(folder):
     path.write_text(json.dumps(fields))
 
 
-def test_a_model_of_something_else_is_refused(finished, tmp_path):
+def test_unrelated_model_file_is_rejected(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     without_checksum(tmp_path / "run")
     write_tensors(tmp_path / "run" / MODEL, {"proxies": torch.zeros(2, 3)})
@@ -119,7 +119,7 @@ def test_a_model_of_something_else_is_refused(finished, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["bit", "zeros", "truncated"])
-def test_a_damaged_model_is_replaced_by_the_checkpoint(finished, glyph_run, tmp_path, damage):
+def test_damaged_model_falls_back_to_checkpoint(finished, glyph_run, tmp_path, damage):
     shutil.copytree(finished, tmp_path / "run")
     path = tmp_path / "run" / MODEL
     data = bytearray(path.read_bytes())
@@ -139,7 +139,7 @@ def test_a_damaged_model_is_replaced_by_the_checkpoint(finished, glyph_run, tmp_
     assert torch.equal(load(tmp_path / "run").proxies, load(finished).proxies)
 
 
-def test_the_same_tensors_give_the_same_bytes(tmp_path):
+def test_saved_tensors_are_byte_identical(tmp_path):
     tensors = {"b": torch.ones(3), "a": torch.zeros(2, dtype=torch.int64)}
     about = {"run": "x", "epoch": 3, "classes": ["a", "b"]}
     checks = {write_tensors(tmp_path / f"{i}.safetensors", tensors, about) for i in range(5)}
@@ -147,7 +147,7 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path):
     assert len({(tmp_path / f"{i}.safetensors").read_bytes() for i in range(5)}) == 1
 
 
-def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):
+def test_load_does_not_require_pretrained_weights(tmp_path, monkeypatch):
     """The weights of the run replace them, so that their package may be gone."""
     root = pictures(tmp_path / "set", classes=4, each=2)
     run = Run(
@@ -162,7 +162,7 @@ def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
-def test_a_large_jpeg_has_one_embedding(on_files, tmp_path, orientation):
+def test_large_jpeg_embedding_does_not_depend_on_input_type(on_files, tmp_path, orientation):
     """By path, lazily opened, decoded, or as an array; EXIF is respected."""
     draw = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     exif = Image.Exif()

@@ -41,7 +41,7 @@ from training.stopping import Stopped, Stopper, stopped_and_resumed
 from training.tiny_pictures import pictures
 
 
-def test_a_run_leaves_all_that_others_need(finished, glyph_run):
+def test_finished_run_writes_all_outputs(finished, glyph_run):
     result = read_result(finished)
     assert read_run(finished).run == glyph_run
     assert [line["epoch"] for line in read_metrics(finished)] == [1, 2]
@@ -59,7 +59,7 @@ def test_a_run_leaves_all_that_others_need(finished, glyph_run):
     assert {name: last[name] for name in result.metrics} == result.metrics
 
 
-def test_the_line_of_an_epoch_ends_with_the_time_elapsed_and_left(glyph_run, tmp_path):
+def test_epoch_line_ends_with_elapsed_and_remaining_time(glyph_run, tmp_path):
     progress = Stopper()
     train(glyph_run, tmp_path / "run", progress=progress)
     first, last = (line for line in progress.messages if line.startswith("epoch "))
@@ -67,7 +67,7 @@ def test_the_line_of_an_epoch_ends_with_the_time_elapsed_and_left(glyph_run, tmp
     assert re.search(r"\d+ s elapsed$", last)
 
 
-def test_the_untrained_features_are_those_of_the_first_weights(finished, glyph_run):
+def test_untrained_metrics_use_initial_weights(finished, glyph_run):
     query = open_splits(glyph_run).query
     net = make_embedder("conv4", 16, width=0.25, seed=0).eval()
     numbers = (torch.from_numpy(query.pixels.copy()).float()[:, None] / 255 - 0.88) / 0.3
@@ -77,21 +77,21 @@ def test_the_untrained_features_are_those_of_the_first_weights(finished, glyph_r
     assert read_result(finished).untrained == pytest.approx(expected)
 
 
-def test_a_finished_run_gives_its_result_without_training(finished, glyph_run, monkeypatch):
+def test_finished_run_returns_result_without_training(finished, glyph_run, monkeypatch):
     monkeypatch.setattr("proxysynth.training.prepare.open_splits", None)
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
     assert train(glyph_run, finished) == read_result(finished)
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
 
 
-def test_another_run_is_refused(finished, glyph_run):
+def test_different_run_is_rejected(finished, glyph_run):
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
     with pytest.raises(WrongFolder, match="epochs"):
         train(replace(glyph_run, epochs=3), finished)
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
 
 
-def test_the_callers_random_numbers_are_left_alone(glyph_run, tmp_path):
+def test_global_random_state_is_unchanged(glyph_run, tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -100,14 +100,14 @@ def test_the_callers_random_numbers_are_left_alone(glyph_run, tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, 2, 3, 4])
-def test_stopped_in_any_epoch_it_ends_as_if_uninterrupted(finished, glyph_run, tmp_path, at):
+def test_resuming_in_any_epoch_matches_uninterrupted_run(finished, glyph_run, tmp_path, at):
     """Three batches an epoch: 0 and 2 stop in the first, 3 and 4 in the second."""
     stopped_and_resumed(glyph_run, tmp_path / "run", at)
     assert_same_outcome(tmp_path / "run", finished)
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_stopped_within_an_epoch_it_resumes_there(finished, glyph_run, tmp_path, every):
+def test_resuming_within_an_epoch_matches_uninterrupted_run(finished, glyph_run, tmp_path, every):
     resources = Resources(checkpoint_steps=every)
     messages = stopped_and_resumed(glyph_run, tmp_path / "run", 5, resources)
     assert f"Resuming after epoch 1, step {5 if every == 1 else 4}." in messages
@@ -115,7 +115,7 @@ def test_stopped_within_an_epoch_it_resumes_there(finished, glyph_run, tmp_path,
 
 
 @pytest.mark.parametrize("sampler", ["shuffled", "m_per_class"])
-def test_resumed_with_workers_and_augmentation(photo_run, tmp_path, sampler):
+def test_resuming_with_workers_and_augmentation(photo_run, tmp_path, sampler):
     run = replace(photo_run, sampler=sampler, m=2, optimizer="adamw", warmup_epochs=1)
     resources = Resources(workers=3, checkpoint_steps=2)
     train(run, tmp_path / "unbroken", resources=resources)
@@ -123,7 +123,7 @@ def test_resumed_with_workers_and_augmentation(photo_run, tmp_path, sampler):
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
-def test_resumed_with_another_backbone_and_two_threads(photo_run, tmp_path):
+def test_resuming_with_another_backbone_and_two_threads(photo_run, tmp_path):
     run = replace(
         photo_run, backbone="efficientnet_lite0", width=1.0, epochs=1, freeze_batch_norm=True,
         weight_decay=1e-4, clip_norm=1.0, schedule="one_cycle",
@@ -134,26 +134,26 @@ def test_resumed_with_another_backbone_and_two_threads(photo_run, tmp_path):
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
-def test_workers_change_nothing(photo_run, tmp_path):
+def test_workers_do_not_change_results(photo_run, tmp_path):
     for workers in (0, 3):
         train(photo_run, tmp_path / f"{workers}", resources=Resources(workers=workers))
     assert_same_outcome(tmp_path / "0", tmp_path / "3")
 
 
-def test_augmentation_changes_something(photo_run, tmp_path):
+def test_augmentation_changes_the_loss(photo_run, tmp_path):
     train(photo_run, tmp_path / "augmented")
     train(replace(photo_run, augment=False), tmp_path / "plain")
     one, other = (read_metrics(tmp_path / name)[-1] for name in ("augmented", "plain"))
     assert one["loss"] != other["loss"]
 
 
-def test_seeds_differ(finished, glyph_run, tmp_path):
+def test_different_seeds_give_different_losses(finished, glyph_run, tmp_path):
     train(replace(glyph_run, seed=1), tmp_path / "run")
     one, other = (read_metrics(folder)[-1]["loss"] for folder in (finished, tmp_path / "run"))
     assert one != other
 
 
-def test_a_last_line_of_metrics_that_was_not_checkpointed_is_not_counted_twice(
+def test_metrics_after_last_checkpoint_are_not_duplicated(
     finished, glyph_run, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
@@ -180,7 +180,7 @@ def _stop_at_second(save):
 
 
 @pytest.mark.parametrize("report", ["best", "best_on_test"])
-def test_the_best_epoch_is_reported(glyph_run, tmp_path, report):
+def test_best_epoch_is_reported(glyph_run, tmp_path, report):
     split = replace(glyph_run.split, validation_fraction=0.34)
     run = replace(glyph_run, report_epoch=report, epochs=4, lr=0.02, split=split)
     result = train(run, tmp_path / "run")
@@ -199,7 +199,7 @@ def test_the_best_epoch_is_reported(glyph_run, tmp_path, report):
         assert "optimistic" in result.why
 
 
-def test_the_best_epoch_survives_a_stop(glyph_run, tmp_path):
+def test_best_epoch_is_kept_after_resuming(glyph_run, tmp_path):
     run = replace(glyph_run, report_epoch="best_on_test", epochs=4, lr=0.05)
     unbroken = train(run, tmp_path / "unbroken")
     assert unbroken.epoch < 4  # otherwise going back is not tested
@@ -207,7 +207,7 @@ def test_the_best_epoch_survives_a_stop(glyph_run, tmp_path):
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
-def test_evaluations_may_be_rare(glyph_run, tmp_path):
+def test_evaluate_every_skips_epochs(glyph_run, tmp_path):
     run = replace(glyph_run, epochs=5, evaluate_every=2)
     train(run, tmp_path / "run")
     assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [2, 4, 5]
@@ -215,7 +215,7 @@ def test_evaluations_may_be_rare(glyph_run, tmp_path):
     assert_same_outcome(tmp_path / "broken", tmp_path / "run")
 
 
-def test_query_and_gallery_apart(tmp_path):
+def test_separate_query_and_gallery(tmp_path):
     for part in ("train", "query", "gallery"):
         pictures(tmp_path / "set" / part, classes=3, each=4)
     run = Run(data=str(tmp_path / "set"), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
@@ -232,7 +232,7 @@ def test_query_and_gallery_apart(tmp_path):
     assert result.metrics == expected
 
 
-def test_changed_pictures_are_refused(tmp_path):
+def test_changed_images_are_rejected_on_resume(tmp_path):
     root = pictures(tmp_path / "set")
     run = Run(data=str(root), epochs=2, dim=8, width=0.25, batch_size=4, image_size=32)
     with pytest.raises(Stopped):
@@ -242,7 +242,7 @@ def test_changed_pictures_are_refused(tmp_path):
         train(run, tmp_path / "run")
 
 
-def test_bad_pictures_stop_the_run_before_it_begins(tmp_path):
+def test_unreadable_images_are_rejected_before_training(tmp_path):
     root = pictures(tmp_path / "set")
     (root / "class0" / "bad.png").write_bytes(b"not a picture")
     run = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
@@ -253,9 +253,7 @@ def test_bad_pictures_stop_the_run_before_it_begins(tmp_path):
     assert any("bad.png" in note for note in result.notes)
 
 
-def test_a_loss_that_is_not_finite_names_step_files_and_checkpoint(
-    photo_run, tmp_path, monkeypatch
-):
+def test_nonfinite_loss_reports_step_files_and_checkpoint(photo_run, tmp_path, monkeypatch):
     step = learner.Learner.step
     monkeypatch.setattr(
         learner.Learner,
@@ -275,9 +273,7 @@ def test_a_loss_that_is_not_finite_names_step_files_and_checkpoint(
     assert "\n" not in sentence
 
 
-def test_weights_that_break_after_a_good_loss_never_reach_a_checkpoint(
-    glyph_run, tmp_path, monkeypatch
-):
+def test_nonfinite_weights_are_not_checkpointed(glyph_run, tmp_path, monkeypatch):
     step = learner.Learner.step
 
     def break_at_four(self, batch, number):
@@ -292,19 +288,19 @@ def test_weights_that_break_after_a_good_loss_never_reach_a_checkpoint(
     assert Checkpoints(tmp_path / "run" / CHECKPOINT).steps() == [3]
 
 
-def test_a_learning_rate_that_explodes_is_reported(glyph_run, tmp_path):
+def test_diverging_learning_rate_is_reported(glyph_run, tmp_path):
     run = replace(glyph_run, lr=1e30, optimizer="sgd", schedule="constant")
     with pytest.raises(NotFinite, match="not finite"):
         train(run, tmp_path / "run")
 
 
-def test_embeddings_that_break_while_weights_do_not_are_the_same_sentence(photo_run, tmp_path):
+def test_nonfinite_embeddings_with_finite_weights_are_reported(photo_run, tmp_path):
     with pytest.raises(NotFinite, match=r"step \d+ of epoch \d") as caught:
         train(replace(photo_run, lr=1e5, batch_size=16), tmp_path / "run")
     assert isinstance(caught.value.__cause__, EmbeddingsNotFinite)
 
 
-def test_embeddings_that_break_in_an_evaluation_that_is_repeated(glyph_run, tmp_path, monkeypatch):
+def test_nonfinite_embeddings_in_resumed_evaluation_are_reported(glyph_run, tmp_path, monkeypatch):
     """Resumed after the last step of an epoch, there is no batch left, only the evaluation."""
     measure = inference.measure
 
@@ -326,7 +322,7 @@ def test_embeddings_that_break_in_an_evaluation_that_is_repeated(glyph_run, tmp_
     assert read_metrics(tmp_path / "run") == []
 
 
-def test_what_failed_before_its_first_checkpoint_is_corrected_in_its_folder(glyph_run, tmp_path):
+def test_settings_can_change_before_the_first_checkpoint(glyph_run, tmp_path):
     with pytest.raises(Stopped):
         train(replace(glyph_run, lr=0.5), tmp_path / "run", progress=Stopper(1))
     with locked(tmp_path / "run"), pytest.raises(WrongFolder, match="another process"):
@@ -359,9 +355,7 @@ def fail_on(monkeypatch, name, code=errno.ENOSPC):
 @pytest.mark.parametrize(
     "name", ["step-000000006", "model.safetensors", "embeddings.safetensors", "result.json"]
 )
-def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
-    finished, glyph_run, tmp_path, monkeypatch, name
-):
+def test_run_resumes_after_full_disk(finished, glyph_run, tmp_path, monkeypatch, name):
     with monkeypatch.context() as patch:
         fail_on(patch, name)
         with pytest.raises(TrainingFailed, match="no space left on device") as caught:
@@ -373,13 +367,13 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
     assert_same_outcome(tmp_path / "run", finished)
 
 
-def test_a_read_only_folder_is_one_sentence(glyph_run, tmp_path, monkeypatch):
+def test_read_only_folder_is_reported(glyph_run, tmp_path, monkeypatch):
     fail_on(monkeypatch, "run.json", errno.EROFS)
     with pytest.raises(TrainingFailed, match="read-only file system"):
         train(glyph_run, tmp_path / "run")
 
 
-def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monkeypatch):
+def test_damaged_checkpoint_falls_back_to_previous(finished, glyph_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
             "proxysynth.training.run_folder.write_result",
@@ -396,18 +390,18 @@ def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monk
     assert_same_outcome(tmp_path / "run", finished)
 
 
-def test_one_checkpoint_is_left_of_a_finished_run(finished):
+def test_finished_run_keeps_one_checkpoint(finished):
     assert Checkpoints(finished / CHECKPOINT).steps() == [6]
 
 
-def test_settings_that_do_not_fit_the_data_leave_the_folder_free(glyph_run, tmp_path):
+def test_invalid_settings_do_not_claim_the_folder(glyph_run, tmp_path):
     run = replace(glyph_run, sampler="m_per_class", m=2, batch_size=16)
     with pytest.raises(ValueError, match="up to 12"):
         train(run, tmp_path / "run")
     train(replace(run, batch_size=12, epochs=1), tmp_path / "run")
 
 
-def test_a_checkpoint_of_another_run_is_refused(finished, glyph_run, tmp_path):
+def test_checkpoint_of_different_run_is_rejected(finished, glyph_run, tmp_path):
     other = replace(glyph_run, seed=9)
     with pytest.raises(Stopped):
         train(other, tmp_path / "run", progress=Stopper(0))
@@ -427,7 +421,7 @@ def test_unfinished_files_are_deleted(glyph_run, tmp_path):
     assert left == []
 
 
-def test_the_last_epoch_alone_is_resumed_from_its_checkpoint(finished, glyph_run, tmp_path):
+def test_results_are_restored_from_last_checkpoint(finished, glyph_run, tmp_path):
     """Killed after the last checkpoint and before the result: only the end is done again."""
     shutil.copytree(finished, tmp_path / "run")
     for name in ("result.json", "model.safetensors", "embeddings.safetensors"):
@@ -436,13 +430,13 @@ def test_the_last_epoch_alone_is_resumed_from_its_checkpoint(finished, glyph_run
     assert_same_outcome(tmp_path / "run", finished)
 
 
-def test_raw_dot_products_keep_the_lengths_of_embeddings(glyph_run, tmp_path):
+def test_dot_product_loss_keeps_embedding_norms(glyph_run, tmp_path):
     train(replace(glyph_run, loss=ps.Softmax(), epochs=1), tmp_path / "run")
     query = read_tensors(tmp_path / "run" / EMBEDDINGS)[0]["query"]
     assert query.norm(dim=1).std() > 1e-3
 
 
-def test_ks_are_the_runs(glyph_run, tmp_path):
+def test_metrics_use_ks_of_the_run(glyph_run, tmp_path):
     result = train(replace(glyph_run, ks=(1, 3), epochs=1), tmp_path / "run")
     assert {name for name in result.metrics if name.startswith("recall")} == {
         "recall@1",
@@ -450,20 +444,20 @@ def test_ks_are_the_runs(glyph_run, tmp_path):
     }
 
 
-def test_run_json_has_the_split_and_a_fingerprint(finished):
+def test_run_json_records_split_and_fingerprint(finished):
     recorded = json.loads((finished / "run.json").read_text())
     assert len(recorded["data"]["fingerprint"]) == 12
     assert recorded["run"]["split"]["train_classes"] == 6
 
 
-def test_a_missing_folder_of_pictures_is_a_sentence(glyph_run, tmp_path):
+def test_missing_image_folder_is_reported(glyph_run, tmp_path):
     run = replace(glyph_run, data=str(tmp_path / "nowhere"), split=Split())
     with pytest.raises(ValueError, match="nowhere"):
         train(run, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_16_bit_pictures_are_trained_on(tmp_path):
+def test_training_on_16_bit_images(tmp_path):
     """Through the whole loop; the reader has its own tests."""
     root = pictures(tmp_path / "set", classes=4, each=3)
     deep = np.arange(40 * 32, dtype=np.uint16).reshape(32, 40) * 50
@@ -472,7 +466,7 @@ def test_16_bit_pictures_are_trained_on(tmp_path):
     assert train(run, tmp_path / "run").data["train"]["pictures"] >= 6
 
 
-def test_tensors_of_two_runs_are_told_apart(finished, glyph_run, tmp_path):
+def test_comparison_detects_different_runs(finished, glyph_run, tmp_path):
     """The comparison that these tests use does see a difference."""
     train(replace(glyph_run, seed=3), tmp_path / "run")
     one = read_tensors(finished / EMBEDDINGS)[0]
@@ -481,7 +475,7 @@ def test_tensors_of_two_runs_are_told_apart(finished, glyph_run, tmp_path):
         assert_same_tensors(one, other)
 
 
-def test_ks_without_1_train_to_the_end(glyph_run, tmp_path):
+def test_ks_without_1_still_report_recall_at_1(glyph_run, tmp_path):
     run = replace(glyph_run, ks=(2, 4), report_epoch="best_on_test", best_by="recall@1")
     progress = Stopper()
     result = train(run, tmp_path / "run", progress=progress)
@@ -492,7 +486,7 @@ def test_ks_without_1_train_to_the_end(glyph_run, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a file", "a file/run"])
-def test_a_file_in_the_place_of_the_folder(glyph_run, tmp_path, name):
+def test_file_at_output_path_is_rejected(glyph_run, tmp_path, name):
     (tmp_path / "a file").write_text("something else")
     with pytest.raises(TrainingFailed, match="cannot write .*a file"):
         train(glyph_run, tmp_path / name)

@@ -39,7 +39,7 @@ def soft(logits, y, partner, lam):
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_manifold_mixup_by_hand(net, at) -> None:
+def test_manifold_mixup_matches_manual_computation(net, at) -> None:
     images, y, p = pieces(net)
     loss = ManifoldMixup(ps.NormSoftmax(scale=5.0), stages=(at,))
     drawn = loss.draw(len(y), 4, torch.Generator().manual_seed(3))
@@ -63,7 +63,7 @@ def test_manifold_mixup_by_hand(net, at) -> None:
     torch.testing.assert_close(made, expected)
 
 
-def test_input_mixup_by_hand(net) -> None:
+def test_input_mixup_matches_manual_computation(net) -> None:
     images, y, p = pieces(net)
     loss = InputMixup(ps.Softmax(), alpha=1.0)
     torch.manual_seed(8)
@@ -74,20 +74,20 @@ def test_input_mixup_by_hand(net) -> None:
     torch.testing.assert_close(made, soft(x @ p.T, y, drawn.partner, drawn.lam))
 
 
-def test_which_objective_serves_which_loss() -> None:
+def test_objective_is_selected_by_loss() -> None:
     assert make_objective(InputMixup(ps.Softmax())) == Mixup(InputMixup(ps.Softmax()))
     assert make_objective(ps.ProxySynthesis(ps.Softmax())) == Plain(ps.ProxySynthesis(ps.Softmax()))
     assert make_objective(VirtualSoftmax(ps.Softmax())) == Plain(VirtualSoftmax(ps.Softmax()))
 
 
-def test_embeddings_that_are_not_numbers_give_no_number(net) -> None:
+def test_nan_embeddings_give_nonfinite_loss(net) -> None:
     images, y, p = pieces(net)
     images[2] = torch.nan
     for loss in (ps.NormSoftmax(), InputMixup(ps.NormSoftmax())):
         assert not make_objective(loss)(net, images, y, p).isfinite()
 
 
-def test_a_foreign_network_of_one_part() -> None:
+def test_mixup_of_plain_network() -> None:
     """Mixes the pictures or the last features; one that is no Embedder mixes pictures."""
     plain = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
     loss = ManifoldMixup(ps.NormSoftmax())
@@ -96,7 +96,7 @@ def test_a_foreign_network_of_one_part() -> None:
         assert Mixup(loss)(plain, images, y, p).isfinite()
 
 
-def test_a_compiled_network_is_mixed_inside_as_it_was(net) -> None:
+def test_manifold_mixup_of_compiled_network_matches_eager(net) -> None:
     images, y, p = pieces(net)
     loss = Mixup(ManifoldMixup(ps.NormSoftmax(), stages=(2,)))
     generators = [torch.Generator().manual_seed(1) for _ in range(2)]
@@ -104,7 +104,7 @@ def test_a_compiled_network_is_mixed_inside_as_it_was(net) -> None:
     assert torch.equal(compiled, loss(net, images, y, p, generators[1]))
 
 
-def test_a_wrapper_of_several_processes_shows_its_stages(net) -> None:
+def test_manifold_mixup_of_wrapped_module_matches_unwrapped(net) -> None:
     class Wrapper(torch.nn.Module):
         def __init__(self, module):
             super().__init__()
@@ -131,7 +131,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_short_training(name, glyph_run, tmp_path) -> None:
+def test_short_training_reduces_the_loss(name, glyph_run, tmp_path) -> None:
     run = dataclasses.replace(glyph_run, loss=CHOICES[name])
     result = train(run, tmp_path / "run")
     assert read_run(tmp_path / "run").run == run
@@ -143,7 +143,7 @@ def test_a_short_training(name, glyph_run, tmp_path) -> None:
     assert 0 <= result.metrics["recall@1"] <= 1
 
 
-def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None:
+def test_resumed_training_matches_uninterrupted(glyph_run, tmp_path) -> None:
     """What a step draws depends on its number alone; in mixed precision, too."""
     run = dataclasses.replace(glyph_run, loss=ManifoldMixup(ps.NormSoftmax()), precision="bfloat16")
     train(run, tmp_path / "whole")
@@ -170,11 +170,11 @@ def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None
         ),
     ],
 )  # fmt: skip
-def test_options_for_them(words, expected) -> None:
+def test_regularizer_options_are_parsed(words, expected) -> None:
     assert run_from_options(**words).loss == expected
 
 
-def test_combinations_that_do_not_work_are_refused() -> None:
+def test_incompatible_loss_and_regularizer_are_rejected() -> None:
     with pytest.raises(ValueError, match="constant 1"):
         run_from_options(regularizer="virtual_softmax")
     with pytest.raises(ValueError, match="mean over proxies"):

@@ -34,7 +34,7 @@ def steps(net, proxies, optimizers, start: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_memory_survives_as_tensors(name):
+def test_optimizer_state_round_trip(name):
     """Ten steps at once, and five, saved, loaded into fresh objects, five more."""
     run = Run(optimizer=name, weight_decay=0.01)
     net, proxies, optimizers = parts(run)
@@ -56,7 +56,7 @@ def test_its_memory_survives_as_tensors(name):
     assert_same_tensors(optimizer_tensors(again_optimizers), optimizer_tensors(optimizers))
 
 
-def test_each_part_has_its_own_rate():
+def test_parameter_groups_have_separate_learning_rates():
     run = Run(lr=1e-4, embedding_lr=1e-3, proxy_lr=1e-2)
     _, _, (optimizer,) = parts(run)
     set_rates([optimizer], 0.5)
@@ -65,18 +65,18 @@ def test_each_part_has_its_own_rate():
     assert rates == pytest.approx({"backbone": 5e-5, "embedding": 5e-4, "proxies": 5e-3})
 
 
-def test_the_embedding_layer_follows_the_backbone_unless_told_otherwise():
+def test_embedding_learning_rate_defaults_to_backbone():
     _, _, (optimizer,) = parts(Run(lr=1e-4))
     assert [group["base_lr"] for group in optimizer.param_groups] == [1e-4, 1e-4, 1e-2]
 
 
-def test_every_parameter_is_in_one_group():
+def test_every_parameter_is_in_exactly_one_group():
     net, proxies, (optimizer,) = parts(Run())
     held = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in [*net.parameters(), proxies])
 
 
-def test_layers_nearer_to_the_input_learn_more_slowly():
+def test_layer_decay_lowers_learning_rates_near_input():
     net, _, (optimizer,) = parts(Run(lr=1e-3, layer_decay=0.5))
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     depth = {name: net.stages.index(name) for name in net.stages}
@@ -88,7 +88,7 @@ def test_layers_nearer_to_the_input_learn_more_slowly():
         Run(layer_decay=0.0)
 
 
-def test_layers_of_a_list_of_blocks():
+def test_backbone_layers_of_module_list():
     """What stands before the list of blocks is the first layer, what follows is the last."""
     blocks = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
     net = torch.nn.ModuleDict({"patches": torch.nn.Linear(2, 2), "blocks": blocks})

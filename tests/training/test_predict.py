@@ -19,7 +19,7 @@ from proxysynth.training.prepare import open_splits
 from proxysynth.training.run_folder import EMBEDDINGS, read_result
 
 
-def test_a_finished_run_has_thresholds_of_its_test_pairs(finished):
+def test_thresholds_are_fitted_on_test_pairs(finished):
     made = load(finished).calibration
     kept, _ = read_tensors(finished / EMBEDDINGS)
     pairs = count_pairs(as_sets(kept["query"], kept["query_labels"]))
@@ -29,13 +29,13 @@ def test_a_finished_run_has_thresholds_of_its_test_pairs(finished):
     assert read_result(finished).to_json()["calibration"]["auc"] == pairs.auc
 
 
-def test_classes_held_out_fit_the_thresholds(glyph_run, tmp_path):
+def test_thresholds_are_fitted_on_held_out_classes(glyph_run, tmp_path):
     run = replace(glyph_run, report_epoch="best", epochs=1)
     train(run, tmp_path / "run")
     assert load(tmp_path / "run").calibration.fitted_on == "held_out"
 
 
-def test_the_nearest_proxy_is_the_class(finished, glyph_run):
+def test_prediction_is_the_nearest_proxy(finished, glyph_run):
     model, train_set = load(finished), open_splits(glyph_run).train
     pixels = list(train_set.pixels)
     made = model.predict(pixels, threshold=-1)
@@ -46,7 +46,7 @@ def test_the_nearest_proxy_is_the_class(finished, glyph_run):
     np.testing.assert_allclose([one.similarity for one in made], best.values, atol=1e-6)
 
 
-def test_below_the_threshold_it_is_unknown(finished, glyph_run):
+def test_prediction_below_threshold_is_unknown(finished, glyph_run):
     model, query = load(finished), open_splits(glyph_run).query
     made = model.predict(list(query.pixels))
     least = model.calibration.unknown_below()
@@ -58,7 +58,7 @@ def test_below_the_threshold_it_is_unknown(finished, glyph_run):
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
-def test_the_nearest_proxy_agrees_with_the_accuracy(name):
+def test_nearest_proxy_matches_nearest_class(name):
     loss, generator = LOSSES[name](), torch.Generator().manual_seed(0)
     shape = (5, 3, 8) if name == "soft_triple" else (5, 8)
     p, x = torch.randn(shape, generator=generator), torch.randn(20, 8, generator=generator)
@@ -69,7 +69,7 @@ def test_the_nearest_proxy_agrees_with_the_accuracy(name):
         assert similarity[i] == pytest.approx(float(cosines.max()), abs=1e-6)
 
 
-def test_nearest_images_of_an_index(photo_run, photos, tmp_path):
+def test_prediction_from_nearest_images_in_index(photo_run, photos, tmp_path):
     train(replace(photo_run, epochs=1), tmp_path / "run")
     model = load(tmp_path / "run")
     index = build_index(model, photos, tmp_path / "shop.index")

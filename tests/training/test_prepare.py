@@ -27,32 +27,32 @@ FILES = Listing(("a.png",), np.array([0]), ("a",), root="/")
 HELD = Listing(("a",), np.array([0]), ("a",), pixels=np.zeros((1, 32, 32), np.uint8))
 
 
-def test_photographs_are_tested_as_the_paper_does():
+def test_photographs_use_the_paper_evaluation_crop():
     net = make_network(Run(image_size=224), None)
     assert evaluation_transform(Run(), net, FILES) == CenterCrop(256, 224)
     assert resized_side(Run(), make_network(Run(image_size=96), None)) == 110
 
 
-def test_pictures_in_memory_stay_as_they_are():
+def test_in_memory_images_of_matching_size_are_unchanged():
     assert evaluation_transform(Run(), make_network(Run(), 32), HELD) == AsIs()
     assert evaluation_transform(Run(), make_network(Run(image_size=48), 32), HELD) == CenterCrop(
         48, 48
     )
 
 
-def test_augmentation():
+def test_training_augmentation():
     net = make_network(Run(), 32)
     run = Run(augment=True, crop_scale=(0.3, 0.9), flip=0.0)
     assert training_transform(run, net, HELD) == RandomResizedCrop(32, (0.3, 0.9), flip=0.0)
     assert training_transform(Run(), net, HELD) == AsIs()
 
 
-def test_samplers():
+def test_sampler_selection():
     assert make_sampler(Run(seed=3)) == Shuffled(3)
     assert make_sampler(Run(seed=3, sampler="m_per_class", m=2)) == MPerClass(2, 3)
 
 
-def test_files_are_cached_at_the_side_they_are_tested_at(photo_run):
+def test_image_cache_uses_evaluation_size(photo_run):
     ready = prepared(photo_run)
     assert ready.train.cache.side == 37
     assert ready.query.cache is ready.train.cache
@@ -62,7 +62,7 @@ def test_files_are_cached_at_the_side_they_are_tested_at(photo_run):
     assert none.train.cache is None
 
 
-def test_validation_is_held_out_of_the_seen_classes(glyph_run):
+def test_validation_is_held_out_from_seen_classes(glyph_run):
     ready = prepared(replace(glyph_run, report_epoch="best"))
     whole = prepared(glyph_run)
     held = set(ready.validation.listing.classes)
@@ -71,19 +71,19 @@ def test_validation_is_held_out_of_the_seen_classes(glyph_run):
     assert ready.splits.query.classes == whole.splits.query.classes
 
 
-def test_a_missing_weights_file_is_named(photo_run, tmp_path):
+def test_missing_weights_file_is_reported(photo_run, tmp_path):
     run = replace(photo_run, weights=str(tmp_path / "none.safetensors"))
     with pytest.raises(OSError, match="there is no weights file"):
         prepared(run)
 
 
-def test_too_few_test_pictures_are_found_before_any_is_read(photo_run):
+def test_too_few_test_images_are_rejected_before_reading(photo_run):
     run = replace(photo_run, split=Split(test_pictures=3))
     with pytest.raises(ValueError, match="none of the 3 test images"):
         open_splits(run)
 
 
-def test_a_size_too_small_for_the_backbone_is_named():
+def test_image_size_too_small_for_backbone_is_rejected():
     with pytest.raises(ValueError, match=r"conv4 .* 8 x 8 .*image_size"):
         make_network(Run(image_size=8), None)
     assert make_network(Run(image_size=16), None).training

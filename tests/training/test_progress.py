@@ -14,7 +14,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_sentences_and_no_bar_where_there_is_no_terminal():
+def test_progress_without_a_terminal_prints_plain_messages():
     file = io.StringIO()
     bars = Bars(file)
     bars.say("epoch 1/2 [a path]")
@@ -23,7 +23,7 @@ def test_sentences_and_no_bar_where_there_is_no_terminal():
     assert file.getvalue() == "epoch 1/2 [a path]\n"
 
 
-def test_a_bar_with_rate_and_loss_on_a_terminal(monkeypatch):
+def test_progress_bar_shows_loss_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     file = Terminal()
@@ -52,7 +52,7 @@ def nested(file):
     return file.getvalue()
 
 
-def test_bars_inside_bars(monkeypatch):
+def test_nested_progress_bars(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     shown = nested(Terminal())
@@ -62,21 +62,21 @@ def test_bars_inside_bars(monkeypatch):
     assert nested(io.StringIO()) == "a sentence\n"
 
 
-def test_silence(capsys):
+def test_silent_progress_prints_nothing(capsys):
     with Silent().task("training", 10) as tick:
         tick(5, "")
     Silent().say("nothing")
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_board_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
+def test_missing_tensorboard_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match="tensorboard"):
         open_tensorboard(tmp_path, wanted=True, step=0)
     open_tensorboard(tmp_path, wanted=False, step=0)({"step": 1})
 
 
-def test_a_board_gets_every_number(tmp_path, monkeypatch):
+def test_tensorboard_receives_every_metric(tmp_path, monkeypatch):
     written, made = {}, {}
 
     class Writer:
@@ -102,7 +102,7 @@ def test_a_board_gets_every_number(tmp_path, monkeypatch):
     }
 
 
-def test_the_device_is_chosen_and_named():
+def test_device_selection_and_name():
     device = Resources().torch_device()
     assert device.type in ("cpu", "cuda", "mps")
     assert device_name(torch.device("cpu")).startswith("cpu (")
@@ -110,12 +110,12 @@ def test_the_device_is_chosen_and_named():
 
 
 @pytest.mark.parametrize("name", ["cuda:77", "tpu", "gpu"])
-def test_a_device_that_is_not_there(name):
+def test_unavailable_device_is_rejected(name):
     with pytest.raises(ValueError, match=name):
         Resources(device=name).torch_device()
 
 
 @pytest.mark.parametrize("wrong", [{"workers": -1}, {"threads": 0}, {"checkpoint_steps": 0}])
-def test_resources_are_checked(wrong):
+def test_invalid_resources_are_rejected(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Resources(**wrong)

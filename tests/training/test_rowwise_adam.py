@@ -36,7 +36,7 @@ def by_loop(p, grads, lr, beta, eps, decay):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.03])
-def test_it_does_what_the_formula_says(decay) -> None:
+def test_update_matches_reference_loop(decay) -> None:
     p = nn.Parameter(torch.randn(5, 3, dtype=torch.float64))
     grads = [torch.randn(5, 3, dtype=torch.float64) * 10.0**-k for k in range(4)]
     expected, square = by_loop(p.detach(), grads, 0.1, 0.9, 1e-6, decay)
@@ -48,7 +48,7 @@ def test_it_does_what_the_formula_says(decay) -> None:
     torch.testing.assert_close(optimizer.state[p]["square"], square, rtol=1e-12, atol=1e-12)
 
 
-def test_its_memory_is_a_number_a_row() -> None:
+def test_state_is_one_value_per_row() -> None:
     p = nn.Parameter(torch.randn(50, 4, 16))  # sub-proxies share their class's number
     p.grad = torch.randn_like(p)
     optimizer = RowwiseAdam([p])
@@ -56,14 +56,14 @@ def test_its_memory_is_a_number_a_row() -> None:
     assert sum(value.numel() for value in optimizer.state[p].values()) == 50 + 1
 
 
-def test_the_first_step_has_the_length_of_the_rate() -> None:
+def test_first_step_length_equals_learning_rate() -> None:
     p = nn.Parameter(torch.zeros(6, 4))
     p.grad = torch.randn(6, 4) * torch.logspace(-6, 6, 6)[:, None]
     RowwiseAdam([p], lr=0.5, eps=0.0).step()
     torch.testing.assert_close(p.detach().square().mean(dim=1).sqrt(), torch.full((6,), 0.5))
 
 
-def test_it_learns() -> None:
+def test_training_reduces_the_loss() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = batch(loss.loss, n=20, c=10, d=8, dtype=torch.float32)
     p = nn.Parameter(p.detach())
@@ -78,7 +78,7 @@ def test_it_learns() -> None:
     assert last < first / 3
 
 
-def test_beside_another_both_step_and_rates_reach_them() -> None:
+def test_works_alongside_another_optimizer() -> None:
     net = make_embedder("conv4", 6, width=0.25)
     proxies = nn.Parameter(torch.ones(3, 6))
     run = Run(optimizer="sgd", lr=1.0, proxy_lr=1.0, proxy_optimizer="rowwise", eps=1e-30)
@@ -100,7 +100,7 @@ def test_beside_another_both_step_and_rates_reach_them() -> None:
     torch.testing.assert_close(found, torch.full((3,), 0.999 * 999 + 0.001))
 
 
-def test_bad_input_is_one_sentence() -> None:
+def test_invalid_input_is_rejected() -> None:
     p = nn.Parameter(torch.zeros(2, 2))
     with pytest.raises(ValueError, match="beta"):
         RowwiseAdam([p], beta=1.0)
@@ -111,7 +111,7 @@ def test_bad_input_is_one_sentence() -> None:
         RowwiseAdam([p]).step()
 
 
-def test_its_memory_goes_through_a_checkpoint() -> None:
+def test_state_survives_a_checkpoint() -> None:
     def learner() -> tuple[list[nn.Parameter], list[Optimizer]]:
         a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
         first = torch.optim.Adam([{"params": [a], "name": "net"}], fused=True)

@@ -16,7 +16,7 @@ from proxysynth.values import decode, encode
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
 @pytest.mark.parametrize("synthesis", [False, True])
-def test_every_loss_goes_through_json(name, synthesis):
+def test_every_loss_json_round_trip(name, synthesis):
     loss = EVERY_LOSS[name]
     loss = ps.ProxySynthesis(loss, mu=0.5, lam=0.3) if synthesis else loss
     run = Run(loss=loss, split=Split(unseen_classes=("a", "b")), crop_scale=(0.2, 1.0), ks=(1, 10))
@@ -77,7 +77,7 @@ def test_identity_depends_on_every_field():
     assert len(seen) == len(dataclasses.fields(Run)) + 1
 
 
-def test_fields_are_set_as_text():
+def test_fields_are_parsed_from_text():
     run = run_from_options(
         settings=["loss.scale=11", "split.unseen_fraction=0.3", "decay_epochs=10,20"]
     )
@@ -118,19 +118,19 @@ def test_fields_are_set_as_text():
         ({"crop_scale": (0.5,)}, "crop_scale"),
     ],
 )
-def test_a_wrong_field_is_named_in_one_sentence(wrong, named):
+def test_invalid_field_is_reported_in_one_line(wrong, named):
     with pytest.raises(ValueError, match=named) as caught:
         Run(**wrong)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("fraction", [1.0, -0.5])
-def test_a_split_checks_its_fractions(fraction):
+def test_invalid_split_fraction_is_rejected(fraction):
     with pytest.raises(ValueError, match="unseen_fraction"):
         Split(unseen_fraction=fraction)
 
 
-def test_a_split_says_only_what_was_said():
+def test_split_options_contain_only_changed_fields():
     assert Split().options() == {}
     assert Split(seed=0, unseen_classes=("a",), validation_fraction=0.4).options() == {
         "seed": 0,
@@ -138,13 +138,13 @@ def test_a_split_says_only_what_was_said():
     }
 
 
-def test_a_backbone_is_a_name():
+def test_module_as_backbone_is_rejected():
     with pytest.raises(ValueError, match="backbone"):
         Run(backbone=torch.nn.Identity())
 
 
 @pytest.mark.parametrize("kind", [Run, Split])
-def test_the_help_says_what_none_stands_for(kind):
+def test_help_explains_none_for_optional_fields(kind):
     optional = [name for name, hint in get_type_hints(kind).items() if NoneType in get_args(hint)]
     about = field_help(kind)
     assert [name for name in optional if "None:" not in about[name]] == []

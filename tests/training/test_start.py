@@ -34,7 +34,7 @@ def small(glyph_run, **changes):
 
 
 @pytest.mark.parametrize("changes", [{}, {"dim": None}, {"freeze_batch_norm": False}])
-def test_at_zero_the_model_is_the_untrained_features(glyph_run, tmp_path, changes):
+def test_interpolation_at_zero_gives_untrained_features(glyph_run, tmp_path, changes):
     run = small(glyph_run, interpolate=0.0, **changes)
     result = train(run, tmp_path / "run")
     assert result.metrics == result.untrained
@@ -48,7 +48,7 @@ def test_at_zero_the_model_is_the_untrained_features(glyph_run, tmp_path, change
     assert model.proxies.shape == (6, net.channels)
 
 
-def test_at_one_the_model_is_the_trained_backbone(glyph_run, tmp_path):
+def test_interpolation_at_one_gives_trained_backbone(glyph_run, tmp_path):
     plain, run = small(glyph_run), small(glyph_run, interpolate=1.0)
     train(plain, tmp_path / "plain")
     train(run, tmp_path / "run")
@@ -61,7 +61,7 @@ def test_at_one_the_model_is_the_trained_backbone(glyph_run, tmp_path):
     assert train(plain, tmp_path / "a").metrics == train(run, tmp_path / "b").metrics
 
 
-def test_between_the_ends_every_weight_is_the_mix(glyph_run, tmp_path):
+def test_interpolation_mixes_every_weight_linearly(glyph_run, tmp_path):
     run = small(glyph_run, interpolate=0.3)
     result = train(run, tmp_path / "run")
     train(replace(run, interpolate=None), tmp_path / "plain")
@@ -79,7 +79,7 @@ def test_between_the_ends_every_weight_is_the_mix(glyph_run, tmp_path):
     assert read_result(tmp_path / "run") == result
 
 
-def test_proxies_are_the_mean_embeddings_of_their_classes(glyph_run, tmp_path):
+def test_interpolated_proxies_are_class_mean_embeddings(glyph_run, tmp_path):
     run = small(glyph_run, interpolate=0.5, loss=SoftTriple(k=2))
     train(run, tmp_path / "run")
     model = ps.load(tmp_path / "run")
@@ -92,7 +92,7 @@ def test_proxies_are_the_mean_embeddings_of_their_classes(glyph_run, tmp_path):
         np.testing.assert_allclose(model.proxies[:, k], means, atol=1e-6)
 
 
-def test_statistics_of_batch_norm_are_those_of_the_pictures(glyph_run):
+def test_batch_norm_statistics_are_estimated_from_images(glyph_run):
     run = replace(glyph_run, interpolate=0.5)
     net = make_network(run, 32)
     loader = ready_of(run, net).train
@@ -114,7 +114,7 @@ def test_statistics_of_batch_norm_are_those_of_the_pictures(glyph_run):
     assert first.momentum == 0.1
 
 
-def test_statistics_that_moved_are_estimated_again_and_frozen_ones_kept(glyph_run):
+def test_only_changed_batch_norm_statistics_are_reestimated(glyph_run):
     run = replace(glyph_run, interpolate=0.5)
     start = make_start(run, 32)
     net, loader = start.net, ready_of(run, start.net).train
@@ -128,7 +128,7 @@ def test_statistics_that_moved_are_estimated_again_and_frozen_ones_kept(glyph_ru
     assert not any(torch.allclose(made[key], halfway[key]) for key in statistics)
 
 
-def test_auto_chooses_on_held_out_seen_classes(glyph_run, tmp_path):
+def test_auto_interpolation_is_selected_on_held_out_classes(glyph_run, tmp_path):
     split = replace(glyph_run.split, train_classes=10)
     run = small(glyph_run, split=split, interpolate="auto", lr=0.05, epochs=3)
     result = train(run, tmp_path / "run")
@@ -141,7 +141,7 @@ def test_auto_chooses_on_held_out_seen_classes(glyph_run, tmp_path):
     assert "held out" in result.why
 
 
-def test_a_damaged_interpolated_model_is_not_replaced_by_the_trained_one(glyph_run, tmp_path):
+def test_damaged_interpolated_model_is_rejected_and_rebuilt(glyph_run, tmp_path):
     run = small(glyph_run, interpolate=0.5)
     train(run, tmp_path / "run")
     path = tmp_path / "run" / MODEL
@@ -153,7 +153,7 @@ def test_a_damaged_interpolated_model_is_not_replaced_by_the_trained_one(glyph_r
     assert path.read_bytes() == whole
 
 
-def test_few_classes_are_interpolated_and_many_keep_the_trained_backbone(glyph_run, tmp_path):
+def test_interpolation_depends_on_number_of_classes(glyph_run, tmp_path):
     run = small(glyph_run, interpolate="by_classes")
     assert [run.interpolation(classes) for classes in (2, 39, 40, 1000)] == [0.75, 0.75, 1, 1]
     few, fixed = train(run, tmp_path / "few"), train(replace(run, interpolate=0.75), tmp_path / "a")
@@ -170,7 +170,7 @@ def test_few_classes_are_interpolated_and_many_keep_the_trained_backbone(glyph_r
 @pytest.mark.parametrize(
     "changes", [{"interpolate": 1.5}, {"interpolate": "best"}, {"interpolate": -0.1}]
 )
-def test_interpolate_is_checked(changes):
+def test_invalid_interpolate_is_rejected(changes):
     with pytest.raises(ValueError, match="interpolate"):
         Run(**changes)
     with pytest.raises(ValueError, match="interpolate"):
@@ -180,7 +180,7 @@ def test_interpolate_is_checked(changes):
 # An earlier run
 
 
-def test_a_run_starts_where_the_earlier_one_ended(glyph_run, finished, tmp_path):
+def test_init_starts_from_earlier_run(glyph_run, finished, tmp_path):
     split = replace(glyph_run.split, train_classes=8)
     run = replace(glyph_run, split=split, init=str(finished), lr=1e-9, proxy_lr=1e-9, epochs=1)
     result = train(run, tmp_path / "run")
@@ -203,7 +203,7 @@ def test_a_run_starts_where_the_earlier_one_ended(glyph_run, finished, tmp_path)
     assert ps.evaluate(x, query.listing.labels)["map@r"] == result.untrained["map@r"]
 
 
-def test_more_proxies_per_class_are_not_equal(glyph_run, finished, tmp_path):
+def test_init_makes_multiple_proxies_per_class_distinct(glyph_run, finished, tmp_path):
     run = replace(glyph_run, init=str(finished), loss=SoftTriple(k=3), epochs=1)
     train(run, tmp_path / "run")
     proxies = ps.load(tmp_path / "run").proxies
@@ -211,7 +211,7 @@ def test_more_proxies_per_class_are_not_equal(glyph_run, finished, tmp_path):
     assert torch.pdist(proxies[0]).min() > 1e-3
 
 
-def test_classes_that_the_earlier_run_has_seen_are_not_unseen(glyph_run, finished, tmp_path):
+def test_init_records_classes_seen_by_earlier_run(glyph_run, finished, tmp_path):
     other = Split(seed=1, train_classes=6, test_classes=5, faces_per_class=8)
     seen = set(open_splits(glyph_run).train.classes)
     run = replace(glyph_run, split=other, init=str(finished), epochs=1)
@@ -224,7 +224,7 @@ def test_classes_that_the_earlier_run_has_seen_are_not_unseen(glyph_run, finishe
     assert set(read_run(tmp_path / "again").all_seen) >= seen
 
 
-def test_another_network_is_refused(glyph_run, finished, tmp_path):
+def test_init_from_different_network_is_rejected(glyph_run, finished, tmp_path):
     with pytest.raises(ValueError, match="init"):
         train(replace(glyph_run, init=str(finished), dim=8), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -232,7 +232,7 @@ def test_another_network_is_refused(glyph_run, finished, tmp_path):
         Run(init="a", weights="b")
 
 
-def test_an_earlier_network_is_interpolated_whole(glyph_run, finished, tmp_path):
+def test_init_network_is_interpolated_with_embedding_layer(glyph_run, finished, tmp_path):
     run = replace(glyph_run, init=str(finished), interpolate=0.0, epochs=1)
     result = train(run, tmp_path / "run")
     assert result.metrics == result.untrained
@@ -246,7 +246,7 @@ def test_an_earlier_network_is_interpolated_whole(glyph_run, finished, tmp_path)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "one_cycle"])
-def test_an_extended_run_is_what_its_run_describes(glyph_run, tmp_path, schedule):
+def test_extended_run_matches_fresh_run(glyph_run, tmp_path, schedule):
     run = replace(glyph_run, schedule=schedule, epochs=2)
     train(run, tmp_path / "run")
     longer = run.extend(4)
@@ -263,7 +263,7 @@ def test_an_extended_run_is_what_its_run_describes(glyph_run, tmp_path, schedule
     assert train(longer, tmp_path / "run") == result
 
 
-def test_the_old_model_serves_until_the_extension_is_finished(glyph_run, tmp_path):
+def test_old_model_is_kept_until_extension_finishes(glyph_run, tmp_path):
     folder = tmp_path / "run"
     train(glyph_run, folder)
     before = (folder / MODEL).read_bytes()
@@ -276,7 +276,7 @@ def test_the_old_model_serves_until_the_extension_is_finished(glyph_run, tmp_pat
     assert ps.load(folder).epoch == 4
 
 
-def test_extending_is_checked(glyph_run):
+def test_invalid_extension_is_rejected(glyph_run):
     with pytest.raises(ValueError, match="extended"):
         glyph_run.extend(glyph_run.epochs)
     with pytest.raises(ValueError, match="extended"):
@@ -286,7 +286,7 @@ def test_extending_is_checked(glyph_run):
 # All classes
 
 
-def test_all_classes_with_the_numbers_of_the_evaluated_run(photo_run, tmp_path):
+def test_all_classes_run_reports_evaluated_metrics(photo_run, tmp_path):
     folder = tmp_path / "shop"
     progress = Stopper()
     result = train(photo_run, folder, all_classes=True, progress=progress)
@@ -313,7 +313,7 @@ def test_all_classes_with_the_numbers_of_the_evaluated_run(photo_run, tmp_path):
     assert (longer.epoch, read_result(folder / "evaluated").epoch) == (4, 4)
 
 
-def test_what_was_chosen_on_held_out_classes_is_kept_for_all_classes(glyph_run, tmp_path):
+def test_all_classes_run_keeps_choices_from_held_out_classes(glyph_run, tmp_path):
     split = replace(glyph_run.split, train_classes=10)
     run = small(glyph_run, split=split, interpolate="auto", report_epoch="best", epochs=3)
     result = train(run, tmp_path / "run", all_classes=True)
@@ -325,7 +325,7 @@ def test_what_was_chosen_on_held_out_classes_is_kept_for_all_classes(glyph_run, 
     assert len(read_run(tmp_path / "run").classes) == 15
 
 
-def test_next_months_classes(photo_run, tmp_path):
+def test_all_classes_run_continues_with_new_classes(photo_run, tmp_path):
     """All classes now, more classes later: the evaluated run starts from the evaluated one."""
     first = replace(photo_run, split=Split(seen_classes=("class0", "class1"),
                                            unseen_classes=("class2", "class3")))  # fmt: skip
@@ -340,7 +340,7 @@ def test_next_months_classes(photo_run, tmp_path):
     assert result.data["shared_classes"] == len(seen)
 
 
-def test_fewer_than_two_unseen_classes_train(photo_run, photos, tmp_path):
+def test_training_with_fewer_than_two_unseen_classes(photo_run, photos, tmp_path):
     split = Split(seen_classes=("class0", "class1", "class2"), unseen_classes=("class3",))
     run = replace(photo_run, split=split, epochs=1, interpolate="by_classes")
     result = train(run, tmp_path / "run")
@@ -356,7 +356,7 @@ def test_fewer_than_two_unseen_classes_train(photo_run, photos, tmp_path):
         train(replace(run, report_epoch="best_on_test"), tmp_path / "best")
 
 
-def test_proxy_synthesis_of_two_classes(photo_run, tmp_path):
+def test_proxy_synthesis_with_two_classes(photo_run, tmp_path):
     split = Split(seen_classes=("class0", "class1"), unseen_fraction=0.0)
     run = replace(photo_run, split=split, epochs=1, loss=ProxySynthesis(NormSoftmax()))
     assert train(run, tmp_path / "run").epoch == 1

@@ -24,7 +24,7 @@ def classifier(tmp_path_factory):
     return run, folder, train(run, folder)
 
 
-def test_accuracy_is_the_share_of_right_predictions(classifier):
+def test_accuracy_is_the_fraction_of_correct_predictions(classifier):
     _, folder, result = classifier
     model = load(folder)
     splits = own_splits(model)
@@ -39,7 +39,7 @@ def test_accuracy_is_the_share_of_right_predictions(classifier):
     assert "unseen" not in result.verdict
 
 
-def test_a_regularizer_predicts_by_the_loss_it_holds():
+def test_regularizer_predicts_with_its_inner_loss():
     x, p = torch.randn(7, 5), torch.randn(4, 5)
     plain = nearest_class(NormSoftmax(), p)(x)
     cosines = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(p).T
@@ -47,19 +47,19 @@ def test_a_regularizer_predicts_by_the_loss_it_holds():
     assert nearest_class(ProxySynthesis(NormSoftmax()), p)(x).tolist() == plain.tolist()
 
 
-def test_classification_needs_the_classes_it_trains_on(tmp_path):
+def test_classification_requires_seen_test_classes(tmp_path):
     run = Run(split=Split(train_classes=6, test_classes=5), task="classification")
     with pytest.raises(ValueError, match="task=classification"):
         train(run, tmp_path / "run")
 
 
-def test_validation_of_a_classifier_holds_out_pictures(classifier):
+def test_classifier_validation_holds_out_images(classifier):
     ready = prepared(replace(classifier[0], report_epoch="best", best_by="accuracy"))
     assert ready.splits.validation.classes == ready.splits.train.classes
     assert len(ready.splits.validation) + len(ready.splits.train) == 6 * 12
 
 
-def test_a_fold_never_sees_the_unseen_classes(glyph_run, tmp_path):
+def test_fold_excludes_unseen_classes(glyph_run, tmp_path):
     split = replace(glyph_run.split, fold=1, folds=3)
     run = replace(glyph_run, split=split, report_epoch="best")
     result = train(run, tmp_path / "run")
@@ -71,7 +71,7 @@ def test_a_fold_never_sees_the_unseen_classes(glyph_run, tmp_path):
     assert "held out" in result.why
 
 
-def test_patience_ends_a_run_early(glyph_run, tmp_path):
+def test_patience_stops_early(glyph_run, tmp_path):
     split = replace(glyph_run.split, fold=0, folds=3)
     # Nothing is learned, so the first evaluation stays the best.
     run = replace(glyph_run, split=split, report_epoch="best", patience=2, epochs=50, lr=1e-30,
@@ -83,24 +83,24 @@ def test_patience_ends_a_run_early(glyph_run, tmp_path):
     assert read_result(tmp_path / "run") == result
 
 
-def test_train_takes_a_run(tmp_path):
+def test_train_requires_a_run(tmp_path):
     with pytest.raises(ValueError, match="takes a Run"):
         train("photos", tmp_path / "run")
 
 
-def test_patience_needs_a_best_epoch():
+def test_patience_requires_best_report_epoch():
     with pytest.raises(ValueError, match="report_epoch"):
         Run(patience=3)
 
 
-def test_fewer_pictures(glyph_run):
+def test_split_limits_number_of_images(glyph_run):
     split = replace(glyph_run.split, train_pictures=18, test_pictures=10)
     splits = prepared(replace(glyph_run, split=split)).splits
     assert splits.train.counts().tolist() == [3] * 6
     assert splits.query.counts().tolist() == [2] * 5
 
 
-def test_transforms_of_the_protocols():
+def test_protocol_transforms():
     run = Run(image_size=227, augment=True, transforms="mlrc", crop_scale=(0.16, 1.0))
     net = make_network(run, None)
     assert training_transform(run, net, FILES) == RandomResizedCrop(227, (0.16, 1.0), resize=256)

@@ -15,12 +15,12 @@ def result(metrics, **fields):
     return Result("abc", metrics, BEFORE, 1, 1, "last", "the last epoch", **fields)
 
 
-def test_what_training_raised():
+def test_verdict_reports_raised_metrics():
     assert result(BETTER).worse == ()
     assert "raised Recall@1 from 50.0 to 60.0 and MAP@R from 20.0 to 30.0" in result(BETTER).verdict
 
 
-def test_what_training_lowered():
+def test_verdict_reports_lowered_metrics():
     mixed, lower = result(MIXED), result(LOWER)
     assert mixed.worse == ("map@r",)
     assert "lowered MAP@R from 20.0 to 10.0" in mixed.verdict
@@ -33,7 +33,7 @@ def test_what_training_lowered():
     ("shared", "tested"),
     [(0, "unseen classes"), (3, "seen and unseen classes"), (5, "seen classes")],
 )
-def test_which_classes_were_tested(shared, tested):
+def test_verdict_names_tested_classes(shared, tested):
     data = {"shared_classes": shared, "query": {"classes": 5}}
     for metrics in (BETTER, LOWER):
         made = result(metrics, data=data)
@@ -55,7 +55,7 @@ def test_no_falling_metric_is_hidden():
     assert "lowered Recall@8 from 90.0 to 80.0" in made.verdict
 
 
-def test_what_to_do_when_training_did_not_help():
+def test_verdict_suggests_alternatives_when_metrics_drop():
     verdict = result(LOWER, backbone="efficientnet_lite0").verdict
     assert "proxysynth index efficientnet_lite0 FOLDER" in verdict
     assert "interpolate=auto" in verdict
@@ -63,7 +63,7 @@ def test_what_to_do_when_training_did_not_help():
     assert "proxysynth index" not in result(BETTER).verdict
 
 
-def test_a_small_change_is_none():
+def test_small_change_counts_as_no_change():
     small = result({"recall@1": 0.496, "map@r": 0.204}, backbone="efficientnet_lite0")
     assert "no metric" in small.verdict
     assert "proxysynth index efficientnet_lite0 FOLDER" in small.verdict

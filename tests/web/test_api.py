@@ -22,7 +22,7 @@ def brute(index: Index, vector: np.ndarray, k: int, exclude: int | None = None):
     return [(i, cosines[i]) for i in order if i != exclude][:k]
 
 
-def test_health_says_what_is_served(client) -> None:
+def test_health_describes_the_index(client) -> None:
     body = client.get("/api/health").json()
     assert body["status"] == "ok"
     assert (body["items"], body["labels"], body["dim"]) == (ITEMS, len(CLASSES), 16)
@@ -30,7 +30,7 @@ def test_health_says_what_is_served(client) -> None:
     assert body["model"] == "run (conv4)"
 
 
-def test_a_picture_of_the_index_finds_itself_first(client, shop) -> None:
+def test_uploaded_image_of_the_index_is_the_first_hit(client, shop) -> None:
     path = shop / "pictures" / "drum" / "3.jpg"
     answer = client.post("/api/search", files={"file": path.read_bytes()}, data={"k": 5})
     assert answer.status_code == 200
@@ -42,7 +42,7 @@ def test_a_picture_of_the_index_finds_itself_first(client, shop) -> None:
     assert similarities == sorted(similarities, reverse=True)
 
 
-def test_a_vector_finds_what_a_slow_loop_finds(client, shop) -> None:
+def test_vector_search_matches_a_brute_force_loop(client, shop) -> None:
     index = Index.open(shop / "shop.index")
     vector = np.random.default_rng(3).normal(size=16)
     asked = {"vector": vector.tolist(), "k": 7}
@@ -52,7 +52,7 @@ def test_a_vector_finds_what_a_slow_loop_finds(client, shop) -> None:
     assert [hit["similarity"] for hit in hits] == pytest.approx([s for _, s in expected], abs=1e-5)
 
 
-def test_only_the_direction_of_a_vector_counts(client) -> None:
+def test_vector_search_ignores_vector_length(client) -> None:
     vector = np.random.default_rng(4).normal(size=16)
     answers = [
         client.post("/api/search/vector", json={"vector": (vector * scale).tolist()}).json()
@@ -63,7 +63,7 @@ def test_only_the_direction_of_a_vector_counts(client) -> None:
     assert len(ids[0]) == 10
 
 
-def test_an_item_is_searched_from_and_not_found(client, shop) -> None:
+def test_search_by_item_excludes_the_item(client, shop) -> None:
     index = Index.open(shop / "shop.index")
     body = client.get("/api/items/17/search", params={"k": 6}).json()
     assert body["query"]["path"] == index.paths[17]
@@ -71,7 +71,7 @@ def test_an_item_is_searched_from_and_not_found(client, shop) -> None:
     assert [hit["number"] for hit in body["hits"]] == [i for i, _ in expected]
 
 
-def test_threshold_and_label_narrow(client) -> None:
+def test_threshold_and_label_filter_results(client) -> None:
     every = client.get("/api/items/0/search", params={"k": 100}).json()["hits"]
     assert len(every) == ITEMS - 1
     least = every[9]["similarity"] - 1e-6
@@ -85,7 +85,7 @@ def test_threshold_and_label_narrow(client) -> None:
     ]
 
 
-def test_an_unknown_label_is_refused_with_the_nearest_one(client, shop) -> None:
+def test_unknown_label_is_rejected_with_a_suggestion(client, shop) -> None:
     data = (shop / "pictures" / "cup" / "0.png").read_bytes()
     vector = {"vector": [1.0] * 16, "label": "cupp"}
     for answer in (
@@ -99,7 +99,7 @@ def test_an_unknown_label_is_refused_with_the_nearest_one(client, shop) -> None:
         assert "did you mean 'cup'?" in answer.json()["error"]
 
 
-def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:
+def test_upload_settings_in_form_and_query_string_are_equal(client, shop) -> None:
     data = (shop / "pictures" / "cup" / "0.png").read_bytes()
     form = client.post("/api/search", files={"file": data}, data={"k": 3, "label": "hat"}).json()
     params = {"k": 3, "label": "hat"}
@@ -109,7 +109,7 @@ def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:
     assert len(form["hits"]) == 3
 
 
-def test_hits_are_marked_by_the_threshold_of_the_run(client, shop) -> None:
+def test_hits_are_marked_by_the_run_threshold(client, shop) -> None:
     least = json.loads((shop / "run" / "result.json").read_text())["calibration"]["thresholds"]
     body = client.get("/api/health").json()["threshold"]
     assert body == least["far=0.01"]
@@ -117,7 +117,7 @@ def test_hits_are_marked_by_the_threshold_of_the_run(client, shop) -> None:
     assert [hit["same"] for hit in hits] == [hit["similarity"] >= body for hit in hits]
 
 
-def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None:
+def test_classes_outside_training_are_marked_unseen(client, shop) -> None:
     seen = set(json.loads((shop / "run" / "run.json").read_text())["classes"])
     assert 0 < len(seen) < len(CLASSES)
     labels = client.get("/api/labels").json()["labels"]
@@ -128,7 +128,7 @@ def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None
     assert (item["path"], item["label"], item["seen"]) == ("apple/0.png", "apple", "apple" in seen)
 
 
-def test_the_map_has_every_picture_once(client) -> None:
+def test_map_has_every_image_once(client) -> None:
     body = client.get("/api/map").json()
     assert body["number"] == body["id"] == list(range(ITEMS))
     assert len(body["x"]) == len(body["y"]) == len(body["seen"]) == ITEMS
@@ -137,7 +137,7 @@ def test_the_map_has_every_picture_once(client) -> None:
     assert np.ptp(body["y"]) > 0.5
 
 
-def test_pictures_are_sent_as_jpeg(client, shop) -> None:
+def test_images_are_sent_as_jpeg(client, shop) -> None:
     for kind, side in (("thumbnail", 320), ("picture", 1600)):
         answer = client.get(f"/api/items/3/{kind}")
         assert answer.headers["content-type"] == "image/jpeg"
@@ -147,7 +147,7 @@ def test_pictures_are_sent_as_jpeg(client, shop) -> None:
             assert max(image.size) <= side
 
 
-def test_browsing_shows_pictures_spread_over_the_index(client) -> None:
+def test_browsing_samples_the_whole_index(client) -> None:
     hits = client.get("/api/items", params={"k": 8}).json()["hits"]
     assert len({hit["label"] for hit in hits}) == 8
     hats = client.get("/api/items", params={"k": 3, "label": "hat"}).json()["hits"]
@@ -155,7 +155,7 @@ def test_browsing_shows_pictures_spread_over_the_index(client) -> None:
 
 
 @pytest.mark.parametrize(("label", "total"), [(None, ITEMS), ("hat", EACH)])
-def test_pages_of_images_follow_each_other(client, label, total) -> None:
+def test_pagination_returns_every_image_once(client, label, total) -> None:
     params = {"k": 5} if label is None else {"k": 5, "label": label}
     found = []
     for start in range(0, total + 5, 5):
@@ -181,7 +181,7 @@ def test_pages_of_images_follow_each_other(client, label, total) -> None:
         ([], 422, "must be a JSON object"),
     ],
 )
-def test_what_cannot_be_searched_is_said_in_one_sentence(client, asked, status, words) -> None:
+def test_invalid_vector_search_is_a_one_line_error(client, asked, status, words) -> None:
     answer = client.post("/api/search/vector", json=asked)
     assert answer.status_code == status
     assert words in answer.json()["error"]
@@ -199,7 +199,7 @@ def test_what_cannot_be_searched_is_said_in_one_sentence(client, asked, status, 
         (b'{"vector": ' + b"[1]" * 700_000, 413),
     ],
 )
-def test_bodies_that_are_made_to_hurt(client, body, status) -> None:
+def test_malicious_json_bodies_are_rejected(client, body, status) -> None:
     answer = client.post(
         "/api/search/vector", content=body, headers={"content-type": "application/json"}
     )
@@ -207,7 +207,7 @@ def test_bodies_that_are_made_to_hurt(client, body, status) -> None:
     assert list(answer.json()) == ["error"]
 
 
-def test_numbers_that_are_none_are_refused(client) -> None:
+def test_nan_vector_is_rejected(client) -> None:
     body = '{"vector": [' + ", ".join(["NaN"] * 16) + "]}"
     answer = client.post("/api/search/vector", content=body)
     assert answer.status_code == 422
@@ -226,13 +226,13 @@ def test_numbers_that_are_none_are_refused(client) -> None:
         ("/page/app.py", 404),
     ],
 )
-def test_what_is_not_there(client, path, status) -> None:
+def test_not_found_errors(client, path, status) -> None:
     answer = client.get(path)
     assert answer.status_code == status
     assert list(answer.json()) == ["error"]
 
 
-def test_the_report_is_shown_and_cannot_run(client, shop) -> None:
+def test_report_is_served_in_a_sandbox(client, shop) -> None:
     answer = client.get("/report")
     assert answer.content == (shop / "run" / "report.html").read_bytes()
     policy = answer.headers["content-security-policy"]

@@ -10,7 +10,7 @@ import pytest
 from proxysynth.web.service import Batcher
 
 
-def test_waiting_questions_share_calls() -> None:
+def test_waiting_queries_share_batches() -> None:
     sizes = []
 
     def square(_, questions):
@@ -27,7 +27,7 @@ def test_waiting_questions_share_calls() -> None:
     assert sizes == [16, 16, 8]
 
 
-def test_a_batch_has_one_key_and_each_key_takes_its_turn() -> None:
+def test_batches_have_one_key_and_keys_take_turns() -> None:
     calls = []
 
     async def ask():
@@ -38,7 +38,7 @@ def test_a_batch_has_one_key_and_each_key_takes_its_turn() -> None:
     assert calls == [("a", 2), ("b", 1), ("a", 2)]
 
 
-def test_a_call_that_fails_fails_its_questions_and_no_others() -> None:
+def test_failed_batch_fails_only_its_queries() -> None:
     async def ask():
         def fail_on_first(_, questions):
             if questions == ["first"]:
@@ -53,7 +53,7 @@ def test_a_call_that_fails_fails_its_questions_and_no_others() -> None:
     assert asyncio.run(ask()) == "second"
 
 
-def test_questions_gather_while_a_batch_is_computed_and_the_loop_stays_free() -> None:
+def test_queries_queue_during_a_batch_without_blocking_the_loop() -> None:
     sizes, go_on = [], threading.Event()
 
     def slow(_, questions):
@@ -75,7 +75,7 @@ def test_questions_gather_while_a_batch_is_computed_and_the_loop_stays_free() ->
     assert sizes == [1, 5]
 
 
-def test_who_hangs_up_is_not_computed_for() -> None:
+def test_canceled_query_is_not_computed() -> None:
     seen = []
 
     async def ask():

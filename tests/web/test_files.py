@@ -34,13 +34,13 @@ def root(tmp_path):
     ["../secret.jpg", "../private.png", "/etc/passwd", "a.jpg/../../private.png", "", ".", "b.jpg",
      "nul\0byte", "\udcff.jpg", "x" * 5000],
 )  # fmt: skip
-def test_a_path_that_leads_out_or_nowhere_is_refused(root, path) -> None:
+def test_path_outside_the_root_or_missing_is_rejected(root, path) -> None:
     with pytest.raises(Refused) as refused:
         open_listed(root, path)
     assert refused.value.status_code == 404
 
 
-def test_a_link_out_of_the_folder_is_refused_and_one_within_is_not(root) -> None:
+def test_symlink_out_of_the_folder_is_rejected(root) -> None:
     (root / "out.png").symlink_to(root.parent / "private.png")
     (root / "inside.jpg").symlink_to(root / "a.jpg")
     (root / "up").symlink_to(root.parent)
@@ -51,7 +51,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_not(root) -> None
         assert file.read(2) == b"\xff\xd8"
 
 
-def test_a_folder_beside_with_a_longer_name_is_outside(root) -> None:
+def test_sibling_folder_with_same_prefix_is_rejected(root) -> None:
     beside = root.parent / "pictures2"
     beside.mkdir()
     Image.new("RGB", (9, 9)).save(beside / "x.png")
@@ -59,20 +59,20 @@ def test_a_folder_beside_with_a_longer_name_is_outside(root) -> None:
         open_listed(root, "../pictures2/x.png")
 
 
-def test_a_root_that_is_a_link_is_followed(root) -> None:
+def test_symlinked_root_is_followed(root) -> None:
     link = root.parent / "link"
     link.symlink_to(root)
     with open_listed(link, "a.jpg") as file:
         assert file.read() == (root / "a.jpg").read_bytes()
 
 
-def test_a_pipe_is_not_waited_for(root) -> None:
+def test_named_pipe_is_rejected_without_blocking(root) -> None:
     os.mkfifo(root / "pipe.jpg")
     with pytest.raises(Refused):
         open_listed(root, "pipe.jpg")
 
 
-def test_what_a_picture_carries_stays(root) -> None:
+def test_image_metadata_is_removed(root) -> None:
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
     Image.new("RGB", (64, 48), "red").save(
@@ -85,13 +85,13 @@ def test_what_a_picture_carries_stays(root) -> None:
         assert image.size == (64, 48)
 
 
-def test_a_page_under_a_pictures_name_is_not_sent(root) -> None:
+def test_html_file_with_image_name_is_rejected(root) -> None:
     (root / "page.jpg").write_bytes(b"<html><script>alert(1)</script>")
     with pytest.raises(Refused, match="HTML"):
         encoded_image(root, "page.jpg", 320, Limits())
 
 
-def test_the_style_sheet_names_only_what_the_page_has() -> None:
+def test_style_sheet_ids_exist_in_the_page() -> None:
     page = files("proxysynth.web") / "page"
     styled = re.sub(r"#[0-9a-f]{3,8}\b(?=[;\s,)])", "", (page / "style.css").read_text())  # colors
     ids = re.findall(r'id="([^"]+)"', (page / "index.html").read_text())

@@ -45,20 +45,20 @@ def operations(address):
     return {f"{one.method.upper()} {one.path}": one for one in found}
 
 
-def test_every_route_is_described(operations) -> None:
+def test_every_route_is_in_the_openapi_schema(operations) -> None:
     assert sorted(operations) == sorted(ROUTES)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 @pytest.mark.parametrize("route", ROUTES)
-def test_no_request_makes_it_fail(operations, route, mode) -> None:
+def test_fuzzed_requests_cause_no_server_error(operations, route, mode) -> None:
     send(operations[route], mode, examples=12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 @pytest.mark.parametrize("route", ROUTES)
-def test_many_requests_do_not_make_it_fail(operations, route, mode) -> None:
+def test_many_fuzzed_requests_cause_no_server_error(operations, route, mode) -> None:
     send(operations[route], mode, examples=200)
 
 

@@ -16,7 +16,7 @@ from proxysynth.web.guard import Guard, Limits, Refused, check_host, is_loopback
     ["localhost", "localhost:8000", "127.0.0.1:80", "127.9.9.9", "[::1]:8000",
      "LOCALHOST", "localhost."],
 )  # fmt: skip
-def test_names_of_this_machine(host) -> None:
+def test_local_host_names_are_accepted(host) -> None:
     check_host(host, local=True)
     check_host(host, local=False)
 
@@ -26,13 +26,13 @@ def test_names_of_this_machine(host) -> None:
     ["", "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example",
      "10.0.0.1", "localhost:8000.evil.example", "[::2]:80", "::1", "0.0.0.0", "localhost:1@evil"],
 )  # fmt: skip
-def test_other_names_are_refused_on_loopback(host) -> None:
+def test_other_host_names_are_rejected_on_loopback(host) -> None:
     with pytest.raises(Refused, match="localhost only"):
         check_host(host, local=True)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "shop.example.evil", "", "localhost:1@evil"])
-def test_other_machines_are_served_by_address_or_allowed_name(host) -> None:
+def test_remote_requests_need_an_address_or_an_allowed_host(host) -> None:
     allowed = frozenset(["shop.example"])
     for good in ("10.0.0.1:8000", "[fe80::1]", "shop.example", "Shop.Example.:80"):
         check_host(good, False, allowed)
@@ -54,7 +54,7 @@ def test_other_machines_are_served_by_address_or_allowed_name(host) -> None:
         ({"origin": "null"}, True),
     ],
 )
-def test_a_page_of_another_origin_cannot_upload(client, shop, headers, foreign) -> None:
+def test_cross_origin_upload_is_rejected(client, shop, headers, foreign) -> None:
     data = (shop / "pictures" / "cup" / "0.png").read_bytes()
     answer = client.post("/api/search", files={"file": data}, headers=headers)
     assert answer.status_code == (403 if foreign else 200)
@@ -64,7 +64,7 @@ def test_a_page_of_another_origin_cannot_upload(client, shop, headers, foreign) 
     assert client.get("/api/health", headers=headers).status_code == 200
 
 
-def test_what_is_loopback() -> None:
+def test_is_loopback() -> None:
     assert is_loopback("localhost")
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
@@ -101,7 +101,7 @@ async def reads_everything(scope, receive, send):
     await send({"type": "http.response.body", "body": str(count).encode()})
 
 
-def test_a_body_is_counted_while_it_comes_whatever_it_announces() -> None:
+def test_body_size_is_limited_whatever_content_length_says() -> None:
     guard = Guard(reads_everything, Limits(body_bytes=1000), local=True, monitor=Mock())
     assert call(guard, [b"x" * 500, b"x" * 500])[2] == b"1000"
     status, _, body = call(guard, [b"x" * 100] * 50, [(b"content-length", b"10")])
@@ -109,20 +109,20 @@ def test_a_body_is_counted_while_it_comes_whatever_it_announces() -> None:
     assert "send less" in json.loads(body)["error"]
 
 
-def test_an_announced_length_is_refused_before_anything_is_read() -> None:
+def test_large_content_length_is_rejected_before_reading() -> None:
     guard = Guard(reads_everything, Limits(body_bytes=1000), local=True, monitor=Mock())
     chunks = [b"x"] * 9
     assert call(guard, chunks, [(b"content-length", b"1001")])[0] == 413
 
 
-def test_a_body_that_trickles_is_cut_off() -> None:
+def test_slow_body_times_out() -> None:
     guard = Guard(reads_everything, Limits(body_seconds=0.05), local=True, monitor=Mock())
     status, _, body = call(guard, [b"x"] * 1000, delay=0.02)
     assert status == 408
     assert "did not arrive within" in json.loads(body)["error"]
 
 
-def test_every_answer_has_the_headers(client) -> None:
+def test_every_response_has_security_headers(client) -> None:
     for path in (
         "/",
         "/page/main.js",
@@ -141,7 +141,7 @@ def test_every_answer_has_the_headers(client) -> None:
         assert "access-control-allow-origin" not in headers
 
 
-def test_a_foreign_name_is_refused_unless_allowed(shop) -> None:
+def test_unknown_host_is_rejected_unless_allowed(shop) -> None:
     from fastapi.testclient import TestClient
 
     from proxysynth.search import Index

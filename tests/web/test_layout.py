@@ -23,19 +23,19 @@ def kept(y: np.ndarray, which: np.ndarray, k: int = 5) -> float:
     return float((which[far.argsort(axis=1)[:, :k]] == which[:, None]).mean())
 
 
-def test_groups_of_many_dimensions_stay_together() -> None:
+def test_layout_keeps_high_dimensional_groups_together() -> None:
     x, which = groups(600, 48, 30)
     assert kept(layout(x), which) > 0.95
     assert kept(plane(x), which) < 0.5  # which a plane cannot do
 
 
-def test_points_beyond_the_landmarks_go_to_their_own_group(monkeypatch) -> None:
+def test_points_beyond_the_landmarks_join_their_group(monkeypatch) -> None:
     monkeypatch.setattr(module, "LANDMARKS", 200)
     x, which = groups(900, 48, 20)
     assert kept(layout(x), which) > 0.9
 
 
-def test_a_map_is_the_same_every_time_and_within_its_frame() -> None:
+def test_layout_is_deterministic_and_normalized() -> None:
     x, _ = groups(300, 16, 10)
     y = layout(x)
     assert np.array_equal(y, layout(x.copy()))
@@ -44,7 +44,7 @@ def test_a_map_is_the_same_every_time_and_within_its_frame() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 13])
-def test_a_few_points_and_copies_have_a_map(n) -> None:
+def test_layout_of_few_points_and_copies_is_finite(n) -> None:
     for x in (groups(n, 4, 2)[0], np.ones((n, 4), np.float32) / 2):
         y = layout(x)
         assert y.shape == (n, 2)
@@ -52,7 +52,7 @@ def test_a_few_points_and_copies_have_a_map(n) -> None:
 
 
 @pytest.mark.parametrize("n", [3, 50, 5000])
-def test_the_plane_of_largest_spread(n) -> None:
+def test_plane_matches_sklearn_pca(n) -> None:
     decomposition = pytest.importorskip("sklearn.decomposition")
     x = np.random.default_rng(0).normal(size=(n, 12)) * np.linspace(3, 1, 12)
     found = plane(x.astype(np.float32))
@@ -63,19 +63,19 @@ def test_the_plane_of_largest_spread(n) -> None:
     assert np.linalg.norm(found, axis=1).max() == pytest.approx(1, rel=1e-5)
 
 
-def test_a_plane_looks_the_same_every_time() -> None:
+def test_plane_is_deterministic() -> None:
     x = np.random.default_rng(1).normal(size=(60, 6)).astype(np.float32)
     assert np.array_equal(plane(x), plane(x.copy()))
 
 
 @pytest.mark.parametrize("x", [np.ones((4, 3)), np.ones((1, 3)), np.arange(5.0)[:, None]])
-def test_a_space_without_a_plane_still_has_places(x) -> None:
+def test_plane_of_degenerate_points_is_finite(x) -> None:
     made = plane(x.astype(np.float32))
     assert made.shape == (len(x), 2)
     assert np.isfinite(made).all()
 
 
-def test_a_sample_is_even_and_has_no_number_twice() -> None:
+def test_sample_is_evenly_spaced_without_repeats() -> None:
     assert evenly(5, 9).tolist() == [0, 1, 2, 3, 4]
     chosen = evenly(1000, 30)
     assert (chosen[0], chosen[-1], len(set(chosen.tolist()))) == (0, 999, 30)

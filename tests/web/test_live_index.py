@@ -38,7 +38,7 @@ def until(true, seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_replaced_index_is_noticed_and_old_numbers_are_refused(tmp_path) -> None:
+def test_replaced_index_is_reloaded_and_old_numbers_are_rejected(tmp_path) -> None:
     draw = np.random.default_rng(0)
     write_vectors(tmp_path / "an.index", draw.normal(size=(30, 8)))
     with serving(tmp_path / "an.index") as client:
@@ -54,7 +54,7 @@ def test_a_replaced_index_is_noticed_and_old_numbers_are_refused(tmp_path) -> No
         assert len(client.get("/api/map").json()["number"]) == 40
 
 
-def test_what_was_taken_stays_whole(tmp_path) -> None:
+def test_snapshot_is_unchanged_when_the_index_is_replaced(tmp_path) -> None:
     draw = np.random.default_rng(1)
     write_vectors(tmp_path / "an.index", draw.normal(size=(30, 8)), "old")
     service = Service(Index.open(tmp_path / "an.index"))
@@ -68,7 +68,7 @@ def test_what_was_taken_stays_whole(tmp_path) -> None:
     assert np.array_equal(taken.index.vectors().numpy(), rows)
 
 
-def test_without_its_model_an_index_is_searched_by_what_it_holds(tmp_path) -> None:
+def test_index_without_its_model_is_searched_by_item(tmp_path) -> None:
     write_vectors(tmp_path / "an.index", np.random.default_rng(0).normal(size=(30, 8)))
     with serving(tmp_path / "an.index") as client:
         image = io.BytesIO()
@@ -81,7 +81,7 @@ def test_without_its_model_an_index_is_searched_by_what_it_holds(tmp_path) -> No
 
 
 @pytest.mark.parametrize("what", ["gone", "junk", "empty"])
-def test_a_file_that_is_no_index_leaves_the_old_one_in_place(tmp_path, caplog, what) -> None:
+def test_invalid_replacement_keeps_the_old_index(tmp_path, caplog, what) -> None:
     file = tmp_path / "an.index"
     write_vectors(file, np.random.default_rng(2).normal(size=(5, 4)))
     service = Service(Index.open(file))
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_index_leaves_the_old_one_in_place(tmp_path, caplog, w
     assert len(service.current.index) == 6
 
 
-def test_no_request_is_lost_when_the_index_is_replaced_under_load(tmp_path) -> None:
+def test_replacing_the_index_under_load_loses_no_request(tmp_path) -> None:
     """Every answer is of one index or the other, and right for it."""
     draw = np.random.default_rng(3)
     x = draw.normal(size=(400, 16))
@@ -145,7 +145,7 @@ def test_no_request_is_lost_when_the_index_is_replaced_under_load(tmp_path) -> N
     assert counts["b"] > 20
 
 
-def test_a_file_overwritten_in_place_does_not_end_the_service(tmp_path) -> None:
+def test_index_overwritten_in_place_does_not_crash_the_service(tmp_path) -> None:
     """In a process of its own: a memory map would die of a bus error."""
     draw = np.random.default_rng(4)
     write_vectors(tmp_path / "an.index", draw.normal(size=(20_000, 32)), "old")

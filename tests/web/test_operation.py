@@ -56,7 +56,7 @@ def test_metrics(client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js", "/api/health", "/api/items/0/thumbnail"])
-def test_head_is_get_without_the_body(client, path) -> None:
+def test_head_matches_get_without_the_body(client, path) -> None:
     got, head = client.get(path), client.head(path)
     assert head.status_code == got.status_code == 200
     assert head.content == b""
@@ -65,7 +65,7 @@ def test_head_is_get_without_the_body(client, path) -> None:
     assert client.head("/nothing").status_code == 404
 
 
-def test_the_access_log(shop, tmp_path) -> None:
+def test_access_log(shop, tmp_path) -> None:
     file = tmp_path / "access.jsonl"
     app = create_app(Index.open(shop / "shop.index"), access_log=str(file))
     with TestClient(app, base_url="http://localhost:8000") as client:
@@ -85,7 +85,7 @@ def test_the_access_log(shop, tmp_path) -> None:
     assert third["status"] == 404
 
 
-def test_a_prefix(shop) -> None:
+def test_root_path_prefix(shop) -> None:
     app = create_app(Index.open(shop / "shop.index"), root_path="/shop/")
     with TestClient(app, base_url="http://localhost:8000") as client:
         for prefix in ("", "/shop"):  # removed by the proxy, or not

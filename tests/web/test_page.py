@@ -59,7 +59,7 @@ def upload(page, path) -> None:
     page.locator("#results .closeness").first.wait_for()
 
 
-def test_a_first_look(open_page) -> None:
+def test_start_page(open_page) -> None:
     page = open_page()
     cards(page).first.wait_for()
     assert cards(page).count() == 24
@@ -70,7 +70,7 @@ def test_a_first_look(open_page) -> None:
     assert page.locator("spoon").count() == 0
 
 
-def test_a_tall_image_does_not_stretch_its_card(open_page) -> None:
+def test_tall_image_does_not_stretch_its_card(open_page) -> None:
     page = open_page("/#map")
     tall = io.BytesIO()
     Image.new("RGB", (100, 300)).save(tall, "JPEG")
@@ -125,7 +125,7 @@ def test_filter_by_label_and_threshold(open_page, shop) -> None:
     page.get_by_text("the 48 nearest").wait_for()
 
 
-def test_a_text_file_gets_a_sentence_and_the_page_goes_on(open_page, shop, tmp_path) -> None:
+def test_uploading_a_text_file_shows_an_error(open_page, shop, tmp_path) -> None:
     page = open_page()
     cards(page).first.wait_for()
     (tmp_path / "notes.jpg").write_text("these are notes, not a picture")
@@ -138,7 +138,7 @@ def test_a_text_file_gets_a_sentence_and_the_page_goes_on(open_page, shop, tmp_p
     assert not alert.is_visible()
 
 
-def test_an_unknown_label_gets_a_sentence_with_the_nearest_one(open_page) -> None:
+def test_unknown_label_shows_a_suggestion(open_page) -> None:
     page = open_page("/#item/3")
     page.get_by_label("Label", exact=True).fill("cupp")
     page.keyboard.press("Enter")
@@ -148,7 +148,7 @@ def test_an_unknown_label_gets_a_sentence_with_the_nearest_one(open_page) -> Non
 
 
 @pytest.mark.parametrize("way", ["drop", "paste"])
-def test_a_picture_may_be_dropped_or_pasted(open_page, shop, way) -> None:
+def test_image_can_be_dropped_or_pasted(open_page, shop, way) -> None:
     page = open_page()
     cards(page).first.wait_for()
     data = base64.b64encode((shop / "pictures" / "gate" / "0.png").read_bytes()).decode()
@@ -167,7 +167,7 @@ def test_a_picture_may_be_dropped_or_pasted(open_page, shop, way) -> None:
     assert cards(page).first.get_attribute("aria-label").startswith("gate, gate/0.png")
 
 
-def test_the_keyboard_is_enough(open_page) -> None:
+def test_keyboard_navigation(open_page) -> None:
     page = open_page()
     cards(page).first.wait_for()
     reached = []
@@ -210,7 +210,7 @@ DOT = """(canvas) => {
 }"""  # a place of the map where hovering shows an image
 
 
-def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
+def test_map_hover_zoom_and_search(open_page) -> None:
     page = open_page("/#map")
     page.get_by_text("48 images; similar ones are near each other").wait_for()
     assert page.get_by_text("unseen class").count() == 1  # the legend
@@ -240,7 +240,7 @@ def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
     assert re.search(r"#item/\d+/", page.url)
 
 
-def test_every_view_has_an_address(open_page, shop) -> None:
+def test_every_view_has_a_url(open_page, shop) -> None:
     page = open_page()
     cards(page).first.wait_for()
     page.get_by_role("tab", name="Map").click()
@@ -276,11 +276,11 @@ def test_every_view_has_an_address(open_page, shop) -> None:
         ("item/three", "does not name an image"),
     ],
 )
-def test_the_address_of_an_image_that_is_not_there(open_page, place, sentence) -> None:
+def test_url_of_a_missing_image_shows_an_error(open_page, place, sentence) -> None:
     open_page(f"/#{place}").get_by_role("alert").get_by_text(sentence).wait_for()
 
 
-def test_the_report_is_shown_in_a_frame_that_runs_nothing(open_page) -> None:
+def test_report_is_shown_in_a_sandboxed_frame(open_page) -> None:
     page = open_page("/#report")
     frame = page.frame_locator("#report-frame")
     frame.get_by_text("Recall@1").first.wait_for()
@@ -344,7 +344,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 
 
 @pytest.mark.parametrize("width", [1200, 400])
-def test_labels_of_the_map_do_not_overlap(long_labels, browser, width) -> None:
+def test_map_labels_do_not_overlap(long_labels, browser, width) -> None:
     page = browser.new_page(viewport={"width": width, "height": 700})
     page.add_init_script(RECORD)
     page.goto(f"{long_labels}/#map")
@@ -372,7 +372,7 @@ def test_labels_of_the_map_do_not_overlap(long_labels, browser, width) -> None:
     page.close()
 
 
-def test_a_phone_has_no_sideways_scrolling(open_page, shop) -> None:
+def test_mobile_page_does_not_scroll_horizontally(open_page, shop) -> None:
     page = open_page(**PHONE)
     upload(page, shop / "pictures" / "flag" / "3.jpg")
     for tab in ("Search", "Map", "Report"):
@@ -394,7 +394,7 @@ def test_dark_mode_follows_the_system(open_page) -> None:
     assert dark == "rgb(20, 22, 26)"
 
 
-def test_no_file_of_the_page_names_another_host() -> None:
+def test_page_files_link_to_no_other_host() -> None:
     from proxysynth.web.app import TYPES
 
     for file in files("proxysynth.web").joinpath("page").iterdir():

@@ -101,7 +101,7 @@ def status(address: str, method: str = "GET") -> int:
         return error.code
 
 
-def test_what_the_proxy_passes_on(proxy) -> None:
+def test_reverse_proxy_routes(proxy) -> None:
     assert status(f"{proxy}/shop/") == 200
     assert status(f"{proxy}/shop/", "HEAD") == 200
     assert status(f"{proxy}/shop/api/health") == 200
@@ -109,7 +109,7 @@ def test_what_the_proxy_passes_on(proxy) -> None:
     assert status(f"{proxy}/elsewhere") == 404
 
 
-def test_the_page_in_a_browser(proxy, browser, shop) -> None:
+def test_page_works_behind_a_reverse_proxy(proxy, browser, shop) -> None:
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     page.set_default_timeout(20_000)

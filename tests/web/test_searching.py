@@ -37,7 +37,7 @@ def ask(service: Service, *queries):
     return asyncio.run(together())
 
 
-def test_a_mixed_batch_gives_what_each_gives_alone(service) -> None:
+def test_mixed_batch_matches_single_queries(service) -> None:
     queries = [
         (vector(1), {"k": 3}),
         (vector(2), {"k": 20, "label": "label2"}),
@@ -54,7 +54,7 @@ def test_a_mixed_batch_gives_what_each_gives_alone(service) -> None:
     assert 2 not in [hit.number for hit in together[4]]
 
 
-def test_a_bad_query_spoils_no_other(service) -> None:
+def test_invalid_query_does_not_affect_others(service) -> None:
     bad = (np.full(8, np.nan, np.float32), {})
     zero = (np.zeros(8, np.float32), {})
     other = (vector(4), {"label": "unknown"})
@@ -64,7 +64,7 @@ def test_a_bad_query_spoils_no_other(service) -> None:
     assert answers[1] == answers[3] == ask(service, good)[0]
 
 
-def test_what_is_not_of_this_index_is_refused(service) -> None:
+def test_unknown_numbers_and_generations_are_rejected(service) -> None:
     now = service.current
     assert service.snapshot(199, now.index.generation) is now
     for number, generation, status in ((200, None, 404), (0, "old", 409)):
@@ -75,7 +75,7 @@ def test_what_is_not_of_this_index_is_refused(service) -> None:
         as_query(now, [1.0] * 3)
 
 
-def test_a_search_stays_with_the_snapshot_it_has_taken(service, tmp_path) -> None:
+def test_search_uses_the_snapshot_it_started_with(service, tmp_path) -> None:
     before = ask(service, (vector(1), {}))[0]
     now = service.current
     write_vectors(tmp_path / "an.index", np.random.default_rng(1).normal(size=(30, 12)), "new")

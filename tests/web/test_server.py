@@ -29,7 +29,7 @@ def ended(capsys, *argv: str) -> tuple[int, str]:
     return end.value.code, err
 
 
-def test_an_index_that_is_none(capsys, tmp_path) -> None:
+def test_invalid_or_missing_index_is_rejected(capsys, tmp_path) -> None:
     (tmp_path / "x.index").write_bytes(b"this is not an index")
     code, err = ended(capsys, "serve", str(tmp_path / "x.index"))
     assert code == 2
@@ -39,7 +39,7 @@ def test_an_index_that_is_none(capsys, tmp_path) -> None:
     assert "there is no index" in err
 
 
-def test_a_port_in_use(capsys, shop) -> None:
+def test_port_in_use_is_reported(capsys, shop) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -50,7 +50,7 @@ def test_a_port_in_use(capsys, shop) -> None:
     assert "--port" in err
 
 
-def test_a_port_that_is_none(capsys, shop) -> None:
+def test_invalid_port_is_rejected(capsys, shop) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--port", "99999")
     assert code == 2
     assert "--port" in err
@@ -58,20 +58,20 @@ def test_a_port_that_is_none(capsys, shop) -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
-def test_a_host_that_is_not_known(capsys, shop, host) -> None:
+def test_unknown_host_is_rejected(capsys, shop, host) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", host)
     assert code == 1
     assert "--host" in err
 
 
-def test_an_address_of_another_machine(capsys, shop) -> None:
+def test_address_of_another_machine_is_rejected(capsys, shop) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", "192.0.2.1")
     assert code == 1
     assert "192.0.2.1" in err
     assert "--host" in err
 
 
-def test_without_the_extra_a_sentence_names_it(capsys, shop, monkeypatch) -> None:
+def test_missing_extra_is_named_in_the_error(capsys, shop, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, err = ended(capsys, "serve", str(shop / "shop.index"))
     assert code == 1
@@ -79,7 +79,7 @@ def test_without_the_extra_a_sentence_names_it(capsys, shop, monkeypatch) -> Non
     assert "pip install 'proxysynth[serve]'" in err
 
 
-def test_addresses_for_people() -> None:
+def test_displayed_urls() -> None:
     with listen("127.0.0.1", 0) as bound:
         port = bound.getsockname()[1]
         assert url(bound, "127.0.0.1") == f"http://127.0.0.1:{port}"
@@ -87,7 +87,7 @@ def test_addresses_for_people() -> None:
         assert url(bound, "::1") == f"http://[::1]:{port}"
 
 
-def test_a_connection_that_brings_no_request_is_closed(shop, monkeypatch) -> None:
+def test_idle_connection_is_closed(shop, monkeypatch) -> None:
     import threading
 
     from proxysynth.search import Index
@@ -120,7 +120,7 @@ def test_a_connection_that_brings_no_request_is_closed(shop, monkeypatch) -> Non
     thread.join(20)
 
 
-def test_the_command_reloads_when_asked_and_serves_until_it_is_interrupted(shop, tmp_path) -> None:
+def test_serve_reloads_on_signal_and_stops_on_interrupt(shop, tmp_path) -> None:
     pictures = shutil.copytree(shop / "pictures", tmp_path / "pictures")
     next(pictures.rglob("*.png")).unlink()
     command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0",
@@ -148,7 +148,7 @@ def test_the_command_reloads_when_asked_and_serves_until_it_is_interrupted(shop,
     assert served.returncode == 0
 
 
-def test_a_stop_lets_requests_finish(shop) -> None:
+def test_sigterm_lets_requests_finish(shop) -> None:
     """SIGTERM, as systemd and Docker send it, while an upload is on its way."""
     command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
     served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
@@ -171,7 +171,7 @@ def test_a_stop_lets_requests_finish(shop) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sets the size of a pipe")
-def test_logs_that_nobody_reads_do_not_stop_the_service(shop) -> None:
+def test_unread_logs_do_not_block_the_service(shop) -> None:
     import fcntl
 
     command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0",
@@ -220,14 +220,14 @@ def test_searches_are_reranked_on_request(capsys, shop, monkeypatch) -> None:
     assert "query_expansionn" in err
 
 
-def test_json_and_the_access_log_do_not_share_standard_output(capsys, shop) -> None:
+def test_json_and_access_log_on_stdout_are_rejected_together(capsys, shop) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--access-log", "-", "--json")
     assert code == 2
     assert "--access-log" in err
 
 
 @pytest.mark.parametrize("prefix", ["shop", "/a b", "/a//b", "/<x>"])
-def test_a_prefix_that_is_none(capsys, shop, prefix) -> None:
+def test_invalid_root_path_is_rejected(capsys, shop, prefix) -> None:
     argv = ("serve", str(shop / "shop.index"), "--port", "0", "--root-path", prefix)
     with pytest.raises(SystemExit) as end:
         main(argv)

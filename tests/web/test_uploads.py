@@ -83,7 +83,7 @@ def broken():
     return corpus()
 
 
-def test_no_broken_picture_breaks_the_service(client, broken) -> None:
+def test_broken_images_do_not_crash_the_service(client, broken) -> None:
     assert len(broken) > 80
     refused = 0
     for name, data in broken.items():
@@ -97,7 +97,7 @@ def test_no_broken_picture_breaks_the_service(client, broken) -> None:
     assert client.get("/api/health").status_code == 200
 
 
-def test_bombs_are_refused_by_their_header(client, broken) -> None:
+def test_decompression_bombs_are_rejected_by_their_header(client, broken) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in ("bomb", "large bomb", "wide"):
         answer = client.post("/api/search", files={"file": broken[name]})
@@ -108,7 +108,7 @@ def test_bombs_are_refused_by_their_header(client, broken) -> None:
     assert grown < 64 * 1024  # kilobytes; decoded, the least of them would take 300,000
 
 
-def test_many_large_uploads_leave_memory_bounded(client) -> None:
+def test_memory_stays_bounded_over_many_large_uploads(client) -> None:
     data = saved("PNG", size=(2000, 1500))  # nine megabytes of noise
     for _ in range(6):
         client.post("/api/search", files={"file": data})
@@ -120,7 +120,7 @@ def test_many_large_uploads_leave_memory_bounded(client) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc to read memory")
-def test_memory_of_large_images_is_returned(client) -> None:
+def test_memory_of_large_images_is_released(client) -> None:
     def resident() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -135,13 +135,13 @@ def test_memory_of_large_images_is_returned(client) -> None:
     assert resident() - before < 64 * 2**20  # one decoded image takes 64 MB, and its copies more
 
 
-def test_an_upload_that_is_too_large(client) -> None:
+def test_large_upload_is_rejected(client) -> None:
     answer = client.post("/api/search", files={"file": bytes(21 * 2**20)})
     assert answer.status_code == 413
     assert answer.json()["error"] == "expected at most 20 MB: send less"
 
 
-def test_an_upload_that_is_too_large_and_does_not_say_so(client) -> None:
+def test_large_upload_without_content_length_is_rejected(client) -> None:
     """Sent in pieces, without a length: it is counted while it comes, and refused all the same."""
     head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
     pieces = (piece for piece in (head, *[bytes(2**20)] * 21, b"\r\n--b--\r\n"))
@@ -151,14 +151,14 @@ def test_an_upload_that_is_too_large_and_does_not_say_so(client) -> None:
     assert answer.json()["error"] == "expected at most 20 MB: send less"
 
 
-def test_a_text_file_by_any_name_is_refused_with_a_sentence(client) -> None:
+def test_text_file_with_image_name_is_rejected(client) -> None:
     file = ("holiday.jpg", b"dear diary", "image/jpeg")
     answer = client.post("/api/search", files={"file": file})
     assert answer.status_code == 415
     assert answer.json()["error"].startswith("the file is not an image that can be read: ")
 
 
-def test_nothing_uploaded_is_kept(client, tmp_path, monkeypatch) -> None:
+def test_uploads_leave_no_temporary_files(client, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = saved("PNG", size=(900, 800))  # above what is held in memory, so a file is spooled
     assert len(data) > 2**20
@@ -168,12 +168,12 @@ def test_nothing_uploaded_is_kept(client, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_pictures_of_many_formats_are_taken(client, kind) -> None:
+def test_image_formats_are_accepted(client, kind) -> None:
     answer = client.post("/api/search", files={"file": ("x", saved(kind), "text/plain")})
     assert answer.status_code == 200
 
 
-def test_a_request_without_a_file(client) -> None:
+def test_request_without_a_file_is_rejected(client) -> None:
     for asked in ({}, {"data": {"k": 3}}, {"data": {"file": "text"}}, {"content": b"junk"}):
         answer = client.post("/api/search", **asked)
         assert answer.status_code in (400, 422)
@@ -183,7 +183,7 @@ def test_a_request_without_a_file(client) -> None:
     assert answer.status_code in (400, 422)
 
 
-def test_the_pixel_limit_counts_pixels() -> None:
+def test_pixel_limit_counts_pixels() -> None:
     file = io.BytesIO(saved("PNG", size=(100, 50)))
     check_pixels(file, Limits(pixels=5000))
     with pytest.raises(Refused, match="100 x 50"):

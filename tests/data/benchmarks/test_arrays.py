@@ -41,13 +41,13 @@ def test_cifar100(tmp_path, monkeypatch, make):
         assert np.array_equal(listing.labels, CIFAR100[part][1])
 
 
-def test_both_archives_are_the_same_data(tmp_path, monkeypatch):
+def test_binary_and_python_archives_match(tmp_path, monkeypatch):
     binary = open_data(f"cifar10:{cifar10_binary(tmp_path / 'b', monkeypatch)}")
     python = open_data(f"cifar10:{cifar10_python(tmp_path / 'p', monkeypatch)}")
     assert binary.fingerprint() == python.fingerprint()
 
 
-def test_images_reach_a_network_in_colour(tmp_path, monkeypatch):
+def test_color_images_are_normalized(tmp_path, monkeypatch):
     splits = open_data(f"cifar10:{cifar10_binary(tmp_path, monkeypatch)}")
     loader = Loader(splits.train, AsIs(), PIXELS["cifar10"])
     (batch,) = loader.batches([np.array([3, 1])])
@@ -57,7 +57,7 @@ def test_images_reach_a_network_in_colour(tmp_path, monkeypatch):
     assert np.allclose(inputs.numpy(), wanted, atol=1e-5)
 
 
-def test_the_folder_above_and_the_archive(tmp_path, monkeypatch):
+def test_parent_folder_and_packed_archive(tmp_path, monkeypatch):
     cifar10_python(tmp_path / "cifar-10-batches-py", monkeypatch)
     assert len(open_data(f"cifar10:{tmp_path}").train) == 20
     (tmp_path / "new").mkdir()
@@ -67,7 +67,7 @@ def test_the_folder_above_and_the_archive(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
-def test_a_missing_batch(tmp_path, monkeypatch, make):
+def test_missing_batch_is_reported(tmp_path, monkeypatch, make):
     root = make(tmp_path, monkeypatch)
     next(root.glob("data_batch_3*")).unlink()
     with pytest.raises(ValueError, match=r"train: 16 of 20 images.*data_batch_3.*incomplete=True"):
@@ -77,7 +77,7 @@ def test_a_missing_batch(tmp_path, monkeypatch, make):
     assert "train: 16 of 20 images" in splits.remarks()[0]
 
 
-def test_no_class_names(tmp_path, monkeypatch):
+def test_missing_class_names_are_reported(tmp_path, monkeypatch):
     root = cifar10_binary(tmp_path, monkeypatch)
     (root / "batches.meta.txt").write_text("")
     with pytest.raises(ValueError, match="batches.meta.txt"):
@@ -89,7 +89,7 @@ def test_no_class_names(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("incomplete", [False, True])
-def test_damaged_files(tmp_path, monkeypatch, incomplete):
+def test_damaged_files_are_rejected(tmp_path, monkeypatch, incomplete):
     root = cifar10_binary(tmp_path / "b", monkeypatch)
     file = root / "data_batch_2.bin"
     whole = file.read_bytes()
@@ -117,14 +117,14 @@ def test_damaged_files(tmp_path, monkeypatch, incomplete):
         ({b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [b"1"]}, r"must hold data and"),
     ],
 )
-def test_damaged_pickles(tmp_path, monkeypatch, held, words):
+def test_damaged_pickles_are_rejected(tmp_path, monkeypatch, held, words):
     root = cifar100_python(tmp_path, monkeypatch)
     (root / "test").write_bytes(python2_pickle(held))
     with pytest.raises(ValueError, match=words):
         open_data(f"cifar100:{root}")
 
 
-def test_a_pickle_that_calls_is_not_run(tmp_path, monkeypatch):
+def test_malicious_pickle_is_not_executed(tmp_path, monkeypatch):
     root = cifar10_python(tmp_path / "copy", monkeypatch)
     trap = tmp_path / "trap"
     call = f"cos\nmkdir\n(S'{trap}'\ntR."
@@ -134,7 +134,7 @@ def test_a_pickle_that_calls_is_not_run(tmp_path, monkeypatch):
     assert not trap.exists()
 
 
-def test_ten_is_the_digit_0(tmp_path, monkeypatch):
+def test_svhn_label_ten_is_digit_zero(tmp_path, monkeypatch):
     splits = open_data(f"svhn:{svhn(tmp_path, monkeypatch)}")
     assert splits.train.classes == splits.query.classes == tuple("0123456789")
     for listing, part in ((splits.train, "train"), (splits.query, "test")):
@@ -146,7 +146,7 @@ def test_ten_is_the_digit_0(tmp_path, monkeypatch):
     assert np.array_equal(splits.train.pixels[at], raw["X"][:, :, :, at])
 
 
-def test_a_missing_file(tmp_path, monkeypatch):
+def test_missing_svhn_file_is_reported(tmp_path, monkeypatch):
     root = svhn(tmp_path, monkeypatch)
     (root / "test_32x32.mat").unlink()
     with pytest.raises(ValueError, match=r"test: 0 of 11 images.*test_32x32.mat"):
@@ -155,7 +155,7 @@ def test_a_missing_file(tmp_path, monkeypatch):
         open_data(f"svhn:{root}", incomplete=True)
 
 
-def test_damaged_files_of_svhn(tmp_path, monkeypatch):
+def test_damaged_svhn_files_are_rejected(tmp_path, monkeypatch):
     root = svhn(tmp_path, monkeypatch)
     file = root / "train_32x32.mat"
     file.write_bytes(file.read_bytes()[:5000])

@@ -30,7 +30,7 @@ from proxysynth.values import encode
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_complete_copy(tmp_path, monkeypatch, name):
+def test_complete_copy_is_accepted(tmp_path, monkeypatch, name):
     root = MAKERS[name](tmp_path, monkeypatch)
     seen = []
     report = check_benchmark(name, root, workers=2, progress=lambda *at: seen.append(at))
@@ -45,7 +45,7 @@ def test_a_complete_copy(tmp_path, monkeypatch, name):
     json.dumps(encode(report))
 
 
-def test_missing_extra_and_unreadable_files(tmp_path, monkeypatch):
+def test_missing_extra_and_unreadable_files_are_reported(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     birds = root / "images"
     (birds / "001.Auk" / "0.jpg").unlink()
@@ -74,7 +74,7 @@ def test_missing_extra_and_unreadable_files(tmp_path, monkeypatch):
     assert text.splitlines()[-1] == "not complete"
 
 
-def test_an_incomplete_copy_is_accepted_only_on_request(tmp_path, monkeypatch):
+def test_incomplete_copy_is_accepted_only_on_request(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     page = root / "images" / "001.Auk" / "0.jpg"
     page.unlink()
@@ -87,7 +87,7 @@ def test_an_incomplete_copy_is_accepted_only_on_request(tmp_path, monkeypatch):
     assert not check_benchmark("cub200", root, allow_incomplete=True).accepted
 
 
-def test_extra_files_alone_do_no_harm(tmp_path, monkeypatch):
+def test_extra_files_are_accepted(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     for i in range(7):
         save_picture(root / "images" / "001.Auk" / f"extra{i}.jpg")
@@ -97,7 +97,7 @@ def test_extra_files_alone_do_no_harm(tmp_path, monkeypatch):
     assert "and 2 more" in report.describe()
 
 
-def test_files_of_many_images(tmp_path, monkeypatch):
+def test_missing_and_damaged_batch_files_are_reported(tmp_path, monkeypatch):
     root = cifar10_binary(tmp_path / "c", monkeypatch)
     (root / "data_batch_4.bin").unlink()
     (root / "data_batch_5.bin").write_bytes(b"\0" * 100)
@@ -113,7 +113,7 @@ def test_files_of_many_images(tmp_path, monkeypatch):
     assert not report.accepted  # nothing to test on
 
 
-def test_more_than_was_published(tmp_path, monkeypatch):
+def test_more_images_than_published_are_rejected(tmp_path, monkeypatch):
     root = MAKERS["tiny_imagenet"](tmp_path, monkeypatch)
     save_picture(root / "train" / "n02124075" / "images" / "mine.jpg")
     report = check_benchmark("tiny_imagenet", root, allow_incomplete=True)
@@ -121,19 +121,19 @@ def test_more_than_was_published(tmp_path, monkeypatch):
     assert not report.accepted
 
 
-def test_the_note_of_the_misprint(tmp_path, monkeypatch):
+def test_report_notes_the_inshop_misprint(tmp_path, monkeypatch):
     report = check_benchmark("inshop", MAKERS["inshop"](tmp_path, monkeypatch))
     assert "28,760" in report.describe()
 
 
-def test_no_copy_is_an_error(tmp_path):
+def test_missing_copy_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="holds no copy of CUB-200-2011"):
         check_benchmark("cub200", tmp_path)
     with pytest.raises(ValueError, match="unknown benchmark 'birds'"):
         check_benchmark("birds", tmp_path)
 
 
-def test_a_refusal_says_what_helps(tmp_path, monkeypatch):
+def test_rejection_suggests_a_fix(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images/003.Crow/2.jpg").unlink()
     lacking = check_benchmark("cub200", root)
@@ -165,7 +165,7 @@ def parts(splits):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_same_loader_reads_the_copy(tmp_path, monkeypatch, layout):
+def test_prepared_copy_loads_identically(tmp_path, monkeypatch, layout):
     name = layout.split()[0]
     root, out = LAYOUTS[layout](tmp_path / "root", monkeypatch), tmp_path / "out"
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -182,7 +182,7 @@ def test_the_same_loader_reads_the_copy(tmp_path, monkeypatch, layout):
     assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_images_are_resized_and_saved_well(tmp_path, monkeypatch):
+def test_resized_images_are_saved_in_high_quality(tmp_path, monkeypatch):
     root = cub200(tmp_path / "root", monkeypatch, size=(300, 200))
     smooth = np.add.outer(np.arange(200), np.arange(300))[..., None].repeat(3, 2) // 2
     picture = root / "images" / "001.Auk" / "0.jpg"
@@ -200,7 +200,7 @@ def test_images_are_resized_and_saved_well(tmp_path, monkeypatch):
             assert made.quantization == same.quantization
 
 
-def test_small_images_are_copied_byte_by_byte(tmp_path, monkeypatch):
+def test_small_images_are_copied_unchanged(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
     prepare_benchmark("cub200", root, out)  # 48 x 36, and 256 are allowed
     for path in (root / "images").rglob("*.jpg"):
@@ -210,7 +210,7 @@ def test_small_images_are_copied_byte_by_byte(tmp_path, monkeypatch):
     assert not (out / "bounding_boxes.txt").exists()
 
 
-def test_a_stop_and_another_start(tmp_path, monkeypatch):
+def test_interrupted_preparation_resumes(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
 
     shrunken_so_far = []
@@ -238,7 +238,7 @@ def test_a_stop_and_another_start(tmp_path, monkeypatch):
     assert prepare_benchmark("cub200", root, out, side=20).written == 0
 
 
-def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+def test_images_are_written_atomically(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
 
     def full(source, target):
@@ -254,7 +254,7 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     assert not list(out.rglob(".unfinished-*"))
 
 
-def test_unreadable_images_are_named_at_the_end(tmp_path, monkeypatch):
+def test_unreadable_images_are_reported_at_the_end(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
     page = root / "images" / "003.Crow" / "0.jpg"
     whole = page.read_bytes()
@@ -270,7 +270,7 @@ def test_unreadable_images_are_named_at_the_end(tmp_path, monkeypatch):
     assert len(open_data(f"cub200:{out}").query) == 6
 
 
-def test_an_incomplete_copy(tmp_path, monkeypatch):
+def test_incomplete_source_is_rejected_unless_allowed(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
     (root / "images" / "001.Auk" / "0.jpg").unlink()
     with pytest.raises(ValueError, match="is incomplete .train: 4 of 5 images"):
@@ -280,7 +280,7 @@ def test_an_incomplete_copy(tmp_path, monkeypatch):
     assert len(open_data(f"cub200:{out}", incomplete=True).train) == 4
 
 
-def test_what_is_refused(tmp_path, monkeypatch):
+def test_invalid_arguments_are_rejected(tmp_path, monkeypatch):
     root = cub200(tmp_path / "root", monkeypatch)
     for out in (root, root / "small", tmp_path / "root" / "images"):
         with pytest.raises(ValueError, match="outside"):
@@ -299,7 +299,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "svhn", "tiny_imagenet"])
-def test_sets_that_are_small_already(tmp_path, monkeypatch, name):
+def test_small_image_benchmarks_are_rejected(tmp_path, monkeypatch, name):
     root = MAKERS[name](tmp_path / "root", monkeypatch)
     with pytest.raises(ValueError, match="256"):
         prepare_benchmark(name, root, tmp_path / "out")

@@ -26,7 +26,7 @@ def write(tmp_path, data):
     return path
 
 
-def test_rows_are_cut_at_white_space(tmp_path):
+def test_rows_are_split_at_whitespace(tmp_path):
     path = write(tmp_path, b"\xef\xbb\xbf1 a/b c.jpg \r\n\n  2\td.jpg")
     found = list(rows(path, ("number", "path")))
     assert [row.columns for row in found] == [["1", "a/b c.jpg"], ["2", "d.jpg"]]
@@ -48,13 +48,13 @@ def test_rows_after_a_header(tmp_path):
         (b"\xff\xfe\x00", "utf-8"),
     ],
 )
-def test_bad_lines(tmp_path, data, words):
+def test_invalid_lines_are_rejected(tmp_path, data, words):
     with pytest.raises(ValueError, match=words) as caught:
         list(rows(write(tmp_path, data), ("number", "path")))
     assert "\n" not in str(caught.value)
 
 
-def test_no_header_and_no_file(tmp_path):
+def test_missing_header_and_missing_file_are_rejected(tmp_path):
     for data in (b"", b"<html>\n<body>\n"):
         with pytest.raises(ValueError, match="name, part"):
             list(rows(write(tmp_path, data), ("name", "part"), header=True))
@@ -65,14 +65,14 @@ def test_no_header_and_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["-1", "1.0", "x", "", "²"])
-def test_whole_numbers(text):
+def test_integer_columns(text):
     assert Row(["a", "042"], "here").integer(1) == 42
     with pytest.raises(ValueError, match="here must have an integer"):
         Row([text], "here").integer(0)
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../a.jpg", "a/../../b.jpg", ".", "..", "a/.."])
-def test_an_image_stays_in_its_folder(text):
+def test_image_path_outside_folder_is_rejected(text):
     assert relative_name("./a//b/../c.jpg", "here") == "a/c.jpg"
     with pytest.raises(ValueError, match="here must name an image under its own folder"):
         relative_name(text, "here")
@@ -85,7 +85,7 @@ def saved(tmp_path, compressed=False, **variables):
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_variables_of_a_mat_file(tmp_path, compressed):
+def test_read_mat_variables(tmp_path, compressed):
     annotations = np.zeros((1, 3), dtype=[("fname", "O"), ("class", "O")])
     for i in range(3):
         annotations[0, i] = (f"{i:05d}.jpg", np.array([[i + 1]], dtype=np.uint8))
@@ -142,7 +142,7 @@ NUMBERS = element(2, b"\1\2\3\4")
     ],
 )
 @pytest.mark.parametrize("simplify", [False, True])
-def test_damaged_mat_files(tmp_path, body, simplify):
+def test_damaged_mat_files_are_rejected(tmp_path, body, simplify):
     path = mat_file(tmp_path, body)
     with pytest.raises(ValueError, match="download it again") as caught:
         read_mat(path, ("y",), simplify)
@@ -164,7 +164,7 @@ def nested(depth, sort=1, sizes=True):
 
 
 @pytest.mark.parametrize(("sizes", "compressed"), [(False, True), (True, False), (False, False)])
-def test_deeply_nested_cells_are_refused(tmp_path, sizes, compressed):
+def test_deeply_nested_cells_are_rejected(tmp_path, sizes, compressed):
     """20,000 of them overflow the stack in scipy."""
     body = nested(20_000, sizes=sizes) + struct.pack("<II", 14, 0)
     if compressed:
@@ -175,7 +175,7 @@ def test_deeply_nested_cells_are_refused(tmp_path, sizes, compressed):
             read_mat(mat_file(tmp_path, body), ("y",), simplify)
 
 
-def test_nested_values_of_a_mat_file(tmp_path):
+def test_read_nested_mat_values(tmp_path):
     value = {"a": [{"b": "text", "c": 1 + 2j}, {"b": "", "c": 3.5}], "d": np.array([[1, 2]])}
     held = read_mat(saved(tmp_path, True, y=value), ("y",), simplify=True)["y"]
     assert held["a"][0]["b"] == "text"
@@ -192,7 +192,7 @@ def test_nested_values_of_a_mat_file(tmp_path):
         (b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM", "-v7"),
     ],
 )
-def test_no_mat_file(tmp_path, data, word):
+def test_non_mat_file_is_rejected(tmp_path, data, word):
     path = tmp_path / "train_32x32.mat"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=word):
@@ -202,7 +202,7 @@ def test_no_mat_file(tmp_path, data, word):
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_cut_mat_file_is_never_taken_for_a_whole_one(tmp_path, compressed):
+def test_truncated_mat_file_is_rejected(tmp_path, compressed):
     draw = np.random.default_rng(0)
     path = saved(tmp_path, compressed, X=draw.integers(0, 256, (8, 8, 3, 4), np.uint8))
     whole = path.read_bytes()
@@ -223,7 +223,7 @@ def read(tmp_path, data):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_python_2_wrote(tmp_path):
+def test_python2_pickle_is_read(tmp_path):
     data = python2_pickle(HELD)
     oracle = pickle.loads(data, encoding="latin1")
     made = read(tmp_path, data)
@@ -236,7 +236,7 @@ def test_what_python_2_wrote(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
-def test_what_python_3_writes(tmp_path, protocol):
+def test_python3_pickle_is_read(tmp_path, protocol):
     held = {"labels": [1, 2], "data": DATA, "more": DATA, "names": ("a", "b", "c", "d", None, True)}
     made = read(tmp_path, pickle.dumps(held, protocol=protocol))
     assert np.array_equal(made.pop("data"), DATA)
@@ -244,7 +244,7 @@ def test_what_python_3_writes(tmp_path, protocol):
     assert made == {"labels": [1, 2], "names": held["names"]}
 
 
-def test_an_array_column_by_column(tmp_path):
+def test_fortran_order_array_is_read(tmp_path):
     columns = np.asfortranarray(DATA)
     assert np.array_equal(read(tmp_path, pickle.dumps({"data": columns}, 4))["data"], DATA)
 
@@ -264,7 +264,7 @@ class Plain:
 @pytest.mark.parametrize(
     ("function", "protocol"), [*(("os", p) for p in range(6)), ("eval", 2), ("numpy", 4)]
 )
-def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
+def test_pickled_call_is_rejected_without_execution(tmp_path, protocol, function):
     trap = tmp_path / "trap"
     calls = {
         "os": Call(os.mkdir, str(trap)),
@@ -307,14 +307,14 @@ def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
         (pickle.dumps({"data": DATA.astype(np.float64)}, 2), "instead of bytes"),
     ],
 )
-def test_anything_else_is_refused(tmp_path, data, words):
+def test_invalid_pickles_are_rejected(tmp_path, data, words):
     with pytest.raises(ValueError, match=words) as caught:
         read(tmp_path, data)
     assert str(tmp_path / "data_batch_1") in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_shape_that_the_bytes_do_not_have(tmp_path):
+def test_mismatched_array_shape_is_rejected(tmp_path):
     good = python2_pickle({b"data": DATA})
     # The first side, 3, becomes a list repeated by the second: nothing is multiplied with it.
     for wrong in (b"K\x04M\x2c\x01\x86", b"]M\x2c\x01\x86"):
@@ -324,7 +324,7 @@ def test_a_shape_that_the_bytes_do_not_have(tmp_path):
             read(tmp_path, data)
 
 
-def test_no_file(tmp_path):
+def test_missing_pickle_is_reported(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         read_pickle(tmp_path / "data_batch_1")
 
@@ -332,7 +332,7 @@ def test_no_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:invalid escape:DeprecationWarning")
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_a_damaged_pickle_is_read_or_refused(tmp_path_factory, data):
+def test_damaged_pickle_is_read_or_rejected(tmp_path_factory, data):
     good = bytearray(python2_pickle({**HELD, b"data": DATA[:, :20]}))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
@@ -345,6 +345,6 @@ def test_a_damaged_pickle_is_read_or_refused(tmp_path_factory, data):
     assert isinstance(answer, dict) or str(path) in answer
 
 
-def test_the_imitation_has_the_steps_of_the_published_files():
+def test_imitation_uses_opcodes_of_published_files():
     steps = {step.name for step, _, _ in pickletools.genops(io.BytesIO(python2_pickle(HELD)))}
     assert {"SHORT_BINSTRING", "BINSTRING", "GLOBAL", "REDUCE", "BUILD"} <= steps

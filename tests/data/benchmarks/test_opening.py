@@ -19,7 +19,7 @@ def test_every_benchmark_has_an_imitation():
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_complete_copy(tmp_path, monkeypatch, name):
+def test_complete_copy_is_accepted(tmp_path, monkeypatch, name):
     root = MAKERS[name](tmp_path, monkeypatch)
     splits = open_data(f"{name}:{root}")
     entry = CATALOG[name]
@@ -36,7 +36,7 @@ def test_a_complete_copy(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_another_number_than_published(tmp_path, monkeypatch, name):
+def test_unexpected_image_count_is_rejected(tmp_path, monkeypatch, name):
     entry = CATALOG[name]
     root = MAKERS[name](tmp_path, monkeypatch)
     made = CATALOG[name].pictures["train"]
@@ -58,7 +58,7 @@ def test_another_number_than_published(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_wrong_roots(tmp_path, name):
+def test_invalid_roots_are_rejected(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     title = CATALOG[name].title
@@ -74,7 +74,7 @@ def test_wrong_roots(tmp_path, name):
         assert title in str(caught.value)
 
 
-def test_a_label_file_that_names_a_missing_image(tmp_path, monkeypatch):
+def test_missing_labeled_image_is_reported(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images" / "003.Crow" / "1.jpg").unlink()
     words = r"test: 5 of 6 images, .* lacks .*images/003.Crow/1.jpg: down"
@@ -91,7 +91,7 @@ def test_a_label_file_that_names_a_missing_image(tmp_path, monkeypatch):
     )
 
 
-def test_a_class_without_images_is_dropped(tmp_path, monkeypatch):
+def test_class_without_images_is_dropped(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     for path in (root / "images" / "001.Auk").iterdir():
         path.unlink()
@@ -102,7 +102,7 @@ def test_a_class_without_images_is_dropped(tmp_path, monkeypatch):
         open_data(f"cub200:{root}", incomplete=True)
 
 
-def test_a_half_unpacked_archive(tmp_path, monkeypatch):
+def test_partially_unpacked_archive_is_reported(tmp_path, monkeypatch):
     root = cub200(tmp_path / "CUB_200_2011", monkeypatch)
     (tmp_path / "CUB_200_2011.tgz").write_bytes(b"\x1f\x8b")
     (root / "images").rename(tmp_path / "elsewhere")
@@ -112,7 +112,7 @@ def test_a_half_unpacked_archive(tmp_path, monkeypatch):
         open_data(f"cub200:{tmp_path}", incomplete=True)
 
 
-def test_an_image_that_is_an_error_page(tmp_path, monkeypatch):
+def test_html_page_instead_of_image_is_reported(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     page = root / "images" / "002.Booby" / "1.jpg"
     page.write_text("<!DOCTYPE html><html><body>404 Not Found</body></html>")
@@ -123,13 +123,13 @@ def test_an_image_that_is_an_error_page(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_images_that_no_label_file_names_are_not_loaded(tmp_path, monkeypatch):
+def test_unlabeled_images_are_ignored(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     save_picture(root / "images" / "001.Auk" / "mine.jpg")
     assert len(open_data(f"cub200:{root}").train) == 5
 
 
-def test_options(tmp_path, monkeypatch):
+def test_invalid_options_are_rejected(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="cub200 has no option 'unseen_fraction'"):
         open_data(f"cub200:{root}", unseen_fraction=0.2)
@@ -152,7 +152,7 @@ PUBLISHED = {
 }
 
 
-def test_the_counts_are_those_published():
+def test_counts_match_published():
     found = {
         name: list(zip(entry.pictures.values(), entry.classes.values(), strict=True))
         for name, entry in CATALOG.items()
@@ -164,14 +164,14 @@ def test_the_counts_are_those_published():
     assert sum(CATALOG["inshop"].pictures.values()) == 52_712
 
 
-def test_the_misprint_is_noted():
+def test_inshop_misprint_is_noted():
     assert "28,760" in CATALOG["inshop"].note
     assert "26,830" in CATALOG["inshop"].note
     pictures = CATALOG["inshop"].pictures
     assert pictures["query"] + pictures["gallery"] == 26_830
 
 
-def test_every_entry_has_a_reader_and_says_where_it_comes_from():
+def test_every_catalog_entry_has_reader_and_source():
     assert set(CATALOG) == set(READERS)
     for name, entry in CATALOG.items():
         assert entry.name == name
@@ -181,7 +181,7 @@ def test_every_entry_has_a_reader_and_says_where_it_comes_from():
             assert getattr(entry, field)
 
 
-def test_rows_are_plain_values():
+def test_catalog_rows_are_plain_values():
     rows = catalog_rows()
     assert [row["name"] for row in rows] == list(CATALOG)
     assert json.loads(json.dumps(rows)) == rows

@@ -23,7 +23,7 @@ from proxysynth.data import CATALOG, PIXELS, Loader, check_benchmark, open_data,
 REAL = os.environ.get("PROXYSYNTH_CUB200")
 
 
-def test_the_first_classes_train(tmp_path, monkeypatch):
+def test_first_classes_are_for_training(tmp_path, monkeypatch):
     splits = open_data(f"cub200:{cub200(tmp_path, monkeypatch)}")
     assert splits.name == "cub200"
     assert splits.train.classes == ("001.Auk", "002.Booby")
@@ -38,13 +38,13 @@ def test_the_first_classes_train(tmp_path, monkeypatch):
     assert splits.remarks() == ()
 
 
-def test_the_folder_above_will_do(tmp_path, monkeypatch):
+def test_parent_folder_is_accepted(tmp_path, monkeypatch):
     root = cub200(tmp_path / "CUB_200_2011", monkeypatch)
     assert len(open_data(f"cub200:{tmp_path}").train) == 5
     assert open_data(f"cub200:{tmp_path}").train.root == root
 
 
-def test_labels_that_do_not_fit(tmp_path, monkeypatch):
+def test_inconsistent_labels_are_rejected(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     labels = root / "image_class_labels.txt"
     labels.write_text("".join(labels.read_text().splitlines(keepends=True)[1:]))
@@ -59,7 +59,7 @@ def test_labels_that_do_not_fit(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not REAL, reason="PROXYSYNTH_CUB200 does not name a copy of the photographs")
-def test_the_real_photographs():
+def test_real_cub200_split():
     splits = open_data(f"cub200:{REAL}")
     assert (len(splits.train), len(splits.query)) == (5864, 5924)
     assert splits.train.classes[0] == "001.Black_footed_Albatross"
@@ -75,7 +75,7 @@ def test_the_real_photographs():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason="PROXYSYNTH_CUB200 does not name a copy of the photographs")
-def test_every_real_photograph_can_be_read():
+def test_every_real_cub200_image_is_readable():
     report = check_benchmark("cub200", REAL, workers=2)
     assert report.complete
     assert report.accepted
@@ -91,7 +91,7 @@ def check_labels(splits):
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_one_label_file(tmp_path, monkeypatch, compressed):
+def test_cars196_with_one_label_file(tmp_path, monkeypatch, compressed):
     root = cars196_annotated(tmp_path, monkeypatch, compressed)
     splits = open_data(f"cars196:{root}")
     check_labels(splits)
@@ -101,7 +101,7 @@ def test_one_label_file(tmp_path, monkeypatch, compressed):
     assert splits.query.labels.tolist() == [1, 0, 0, 1, 1]
 
 
-def test_two_halves_are_joined(tmp_path, monkeypatch):
+def test_cars196_halves_are_joined(tmp_path, monkeypatch):
     splits = open_data(f"cars196:{cars196_halves(tmp_path, monkeypatch)}")
     check_labels(splits)
     assert splits.train.names == (
@@ -114,7 +114,7 @@ def test_two_halves_are_joined(tmp_path, monkeypatch):
     assert splits.train.labels.tolist() == [0, 1, 1, 0, 0]
 
 
-def test_halves_one_folder_too_deep_and_a_copied_label_file(tmp_path, monkeypatch):
+def test_cars196_nested_halves_and_copied_label_file(tmp_path, monkeypatch):
     root = cars196_halves(tmp_path / "stanford_cars", monkeypatch)
     for half in ("cars_train", "cars_test"):
         (root / half).rename(root / "aside")
@@ -128,7 +128,7 @@ def test_halves_one_folder_too_deep_and_a_copied_label_file(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("above", [("train", "test"), ("",), ("train",)])
-def test_a_folder_per_class(tmp_path, monkeypatch, above):
+def test_cars196_with_one_folder_per_class(tmp_path, monkeypatch, above):
     root = cars196_folders(tmp_path, monkeypatch, above)
     splits = open_data(f"cars196:{root}")
     check_labels(splits)
@@ -138,7 +138,7 @@ def test_a_folder_per_class(tmp_path, monkeypatch, above):
     assert splits.train.counts().tolist() == [2 * len(above)] * 2
 
 
-def test_folders_in_the_archive_that_goes_around(tmp_path, monkeypatch):
+def test_cars196_class_folders_of_unofficial_archive(tmp_path, monkeypatch):
     root = cars196_folders(tmp_path / "car_data" / "car_data", monkeypatch)
     assert open_data(f"cars196:{tmp_path}").train.root == root
 
@@ -152,14 +152,14 @@ def test_folders_in_the_archive_that_goes_around(tmp_path, monkeypatch):
         (["smart fortwo", "audi TT", "Eagle Talon", "ferrari FF"], ("Eagle Talon", "audi TT")),
     ],
 )
-def test_class_folders_by_number_or_by_name(tmp_path, monkeypatch, classes, seen):
+def test_cars196_class_folders_by_number_or_name(tmp_path, monkeypatch, classes, seen):
     root = cars196_folders(tmp_path, monkeypatch, classes=classes)
     splits = open_data(f"cars196:{root}")
     assert splits.train.classes == seen
     assert set(splits.query.classes) == set(classes) - set(seen)
 
 
-def test_an_incomplete_copy_keeps_the_split(tmp_path, monkeypatch):
+def test_incomplete_copy_keeps_the_split(tmp_path, monkeypatch):
     """A class that is missing does not move the border between seen and unseen."""
     root = cars196_folders(tmp_path, monkeypatch, classes=[*CARS, "Audi S4 Sedan 2012"])
     for path in root.rglob("AM General*/*.jpg"):
@@ -169,7 +169,7 @@ def test_an_incomplete_copy_keeps_the_split(tmp_path, monkeypatch):
     assert splits.query.classes == tuple(CARS[2:])
 
 
-def test_missing_label_files(tmp_path, monkeypatch):
+def test_missing_label_files_are_reported(tmp_path, monkeypatch):
     root = cars196_halves(tmp_path / "halves", monkeypatch)
     (root / "cars_test_annos_withlabels.mat").unlink()
     with pytest.raises(ValueError, match="cars_test_annos_withlabels.mat"):
@@ -185,7 +185,7 @@ def test_missing_label_files(tmp_path, monkeypatch):
         open_data(f"cars196:{root}")
 
 
-def test_bad_label_files(tmp_path, monkeypatch):
+def test_invalid_cars196_label_files_are_rejected(tmp_path, monkeypatch):
     root = cars196_annotated(tmp_path, monkeypatch)
     file = root / "cars_annos.mat"
     whole = file.read_bytes()
@@ -209,7 +209,7 @@ def test_bad_label_files(tmp_path, monkeypatch):
         assert str(file) in str(caught.value)
 
 
-def test_a_folder_without_cars(tmp_path):
+def test_folder_without_cars196_is_rejected(tmp_path):
     save_picture(tmp_path / "loose.jpg")
     for root in (tmp_path, tmp_path / "none"):
         with pytest.raises(ValueError) as caught:
@@ -218,7 +218,7 @@ def test_a_folder_without_cars(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_the_label_files_are_the_split(tmp_path, monkeypatch):
+def test_sop_label_files_define_the_split(tmp_path, monkeypatch):
     splits = open_data(f"sop:{sop(tmp_path / 'Stanford_Online_Products', monkeypatch).parent}")
     assert splits.train.classes == ("1", "2")
     assert splits.query.classes == ("9", "11")  # by number, not by text
@@ -229,7 +229,7 @@ def test_the_label_files_are_the_split(tmp_path, monkeypatch):
     assert all(splits.query.path(i).is_file() for i in range(5))
 
 
-def test_bad_label_files_of_sop(tmp_path, monkeypatch):
+def test_invalid_sop_label_files_are_rejected(tmp_path, monkeypatch):
     root = sop(tmp_path, monkeypatch)
     file = root / "Ebay_test.txt"
     whole = file.read_text()
@@ -269,7 +269,7 @@ def test_query_and_gallery(tmp_path, monkeypatch, labels, above):
             assert listing.path(i).is_file()
 
 
-def test_a_missing_gallery_image(tmp_path, monkeypatch):
+def test_missing_gallery_image_is_reported(tmp_path, monkeypatch):
     root = inshop(tmp_path, monkeypatch)
     gone = "img/MEN/Denim/id_00000007/01_2_side.jpg"
     (root / gone).unlink()
@@ -282,7 +282,7 @@ def test_a_missing_gallery_image(tmp_path, monkeypatch):
     assert splits.without_positive() == 1
 
 
-def test_bad_label_files_of_inshop(tmp_path, monkeypatch):
+def test_invalid_inshop_label_files_are_rejected(tmp_path, monkeypatch):
     root = inshop(tmp_path, monkeypatch)
     file = root / "list_eval_partition.txt"
     whole = file.read_text()
@@ -294,7 +294,7 @@ def test_bad_label_files_of_inshop(tmp_path, monkeypatch):
         open_data(f"inshop:{root}")
 
 
-def test_packed_images(tmp_path, monkeypatch):
+def test_packed_images_are_reported(tmp_path, monkeypatch):
     root = inshop(tmp_path, monkeypatch, "Eval", "Img")
     (root / "Img" / "img").rename(tmp_path / "elsewhere")
     (root / "Img" / "img.zip").write_bytes(b"PK")
@@ -306,7 +306,7 @@ def test_packed_images(tmp_path, monkeypatch):
 CLASSES = ("n02124075", "n01443537", "n03444034")
 
 
-def test_validation_images_are_the_test(tmp_path, monkeypatch):
+def test_tiny_imagenet_tests_on_validation_images(tmp_path, monkeypatch):
     tiny_imagenet(tmp_path / "tiny-imagenet-200", monkeypatch)
     splits = open_data(f"tiny_imagenet:{tmp_path}")
     assert splits.train.classes == splits.query.classes == CLASSES  # in the order of wnids.txt
@@ -317,7 +317,7 @@ def test_validation_images_are_the_test(tmp_path, monkeypatch):
     assert splits.query.labels.tolist() == [2, 0, 1, 2]
 
 
-def test_images_reach_a_network(tmp_path, monkeypatch):
+def test_tiny_imagenet_images_are_normalized(tmp_path, monkeypatch):
     splits = open_data(f"tiny_imagenet:{tiny_imagenet(tmp_path, monkeypatch)}")
     pair = CLASSIFICATION["tiny_imagenet"]
     for listing, transform in ((splits.train, pair.train), (splits.query, pair.test)):
@@ -327,7 +327,7 @@ def test_images_reach_a_network(tmp_path, monkeypatch):
         assert -1 <= inputs.min() < inputs.max() <= 1
 
 
-def test_a_missing_class(tmp_path, monkeypatch):
+def test_missing_class_is_reported(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     (root / "train" / CLASSES[1]).rename(tmp_path / "aside")
     with pytest.raises(ValueError, match=f"train: 6 of 9.*lacks .*train/{CLASSES[1]}/images"):
@@ -336,7 +336,7 @@ def test_a_missing_class(tmp_path, monkeypatch):
     assert splits.train.classes == splits.query.classes == CLASSES
 
 
-def test_bad_label_files_of_tiny_imagenet(tmp_path, monkeypatch):
+def test_invalid_tiny_imagenet_label_files_are_rejected(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     file = root / "val" / "val_annotations.txt"
     file.write_text(file.read_text().replace(CLASSES[0], "n00000000"))
@@ -347,7 +347,7 @@ def test_bad_label_files_of_tiny_imagenet(tmp_path, monkeypatch):
         open_data(f"tiny_imagenet:{root}")
 
 
-def test_more_images_than_published(tmp_path, monkeypatch):
+def test_more_images_than_published_are_rejected(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     save_picture(root / f"train/{CLASSES[0]}/images/mine.jpg")
     for incomplete in (False, True):

@@ -19,7 +19,7 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
     return x / x.norm(dim=-1, keepdim=True)
 
 
-def test_logits_have_originals_first_and_own_proxies_on_the_diagonals() -> None:
+def test_logits_have_originals_first_and_positives_on_diagonals() -> None:
     c, lam = 6, LAM
     x, p = unit(c, 5), unit(c, 5, seed=1)
     S = logits(x, p, ProxySynthesis(NormSoftmax()))
@@ -52,7 +52,7 @@ def test_confidences_are_the_softmax_of_each_row() -> None:
     assert confidences(S).tolist() == [pytest.approx([gap / (1 + gap), 1 / (1 + gap)]), [0.5, 0.5]]
 
 
-def test_the_map_of_the_toy_is_its_confidence() -> None:
+def test_toy_map_shows_confidence() -> None:
     toy = Toy(scale=2.0, points=5)
     points = torch.arange(30.0).view(3, 5, 2)
     trained = TrainedToy(toy, torch.nn.Identity(), torch.tensor([[3.0, 0.0], [0.0, 1.0]]), points)
@@ -68,7 +68,7 @@ def test_the_map_of_the_toy_is_its_confidence() -> None:
     assert np.linalg.norm(seen, axis=-1).mean() == pytest.approx(1)
 
 
-def test_lines_are_the_means_in_the_colors_of_the_methods() -> None:
+def test_lines_show_means_in_method_colors() -> None:
     found = {
         "Norm-softmax": {"train": {0.5: (10.0, 30.0), 0.1: (1.0, 2.0)}, "test": {}},
         "PS + Norm-softmax": {"train": {0.1: (3.0, 5.0), 0.5: (50.0, 70.0)}, "test": {}},
@@ -82,7 +82,7 @@ def test_lines_are_the_means_in_the_colors_of_the_methods() -> None:
     assert all(not len(line.get_xdata()) for line in unseen.get_lines()[2:])
 
 
-def test_a_cell_that_was_not_run_is_a_dash() -> None:
+def test_cell_without_a_run_is_a_dash() -> None:
     figure = draw_grids(
         {"R": {(0.2, 1.0): (71.25,), (0.4, 1.0): (79.0, 81.0)}}, (0.2, 0.4), (0.5, 1.0)
     )

@@ -33,7 +33,7 @@ def model(tmp_path_factory):
     return load(folder)
 
 
-def test_points_are_what_they_say(model) -> None:
+def test_points_match_their_kinds(model) -> None:
     selection = Selection(classes=3, pictures=5, mu=2.0, lam=0.25)
     points = points_of(model, selection)
     norms = torch.cat([*points.x.values()]).norm(dim=1)
@@ -53,7 +53,7 @@ def test_points_are_what_they_say(model) -> None:
         assert label[i] != label[j]
 
 
-def test_select_takes_large_classes_or_says_so() -> None:
+def test_select_uses_large_classes_or_notes_too_few() -> None:
     names, labels = tuple(str(i) for i in range(30)), np.repeat(np.arange(6), 5)
     listing = Listing(names, labels, tuple("abcdef"), pixels=np.zeros((30, 2, 2), np.uint8))
     some, note = select(listing, Selection(classes=4, pictures=3))
@@ -87,7 +87,7 @@ def test_project_keeps_clusters_apart() -> None:
     assert (of[far.argmin(axis=1)] == of).all()
 
 
-def test_nearness_by_hand() -> None:
+def test_nearness_matches_hand_computed_values() -> None:
     parts = {"test": [[0.6, 0.8], [0.8, 0.6]], "train": [[1.0, 0.0]], "synthetic": [[0.8, 0.6]]}
     x = {kind: torch.tensor(vectors) for kind, vectors in parts.items()}
     got = nearness(Points(x, {}, torch.eye(2)))
@@ -99,7 +99,7 @@ def test_nearness_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ["smoke", "small"])
-def test_a_few_steps_and_three_growing_epochs(name: str) -> None:
+def test_runs_over_time_are_a_few_steps_and_three_lengths(name: str) -> None:
     first, *runs = (seeds[0] for seeds in runs_over_time(SCALES[name]).values())
     epochs = [run.epochs for run in runs]
     assert len(set(epochs)) == 3
@@ -115,7 +115,7 @@ def test_a_few_steps_and_three_growing_epochs(name: str) -> None:
     )
 
 
-def test_a_shorter_run_is_the_longer_one_stopped_earlier(tmp_path) -> None:
+def test_shorter_run_matches_the_start_of_a_longer_run(tmp_path) -> None:
     _, (short, *_), (longer, *_), _ = runs_over_time(SMOKE).values()
     train(short, tmp_path / "short")
     train(replace(longer, evaluate_every=1), tmp_path / "longer")

@@ -27,12 +27,12 @@ def store(tmp_path_factory):
     return store
 
 
-def test_all_nine_are_there() -> None:
+def test_all_nine_figures_are_registered() -> None:
     assert list(FIGURES) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_made_of_runs(name: str, store: Store) -> None:
+def test_figure_is_drawn_from_runs(name: str, store: Store) -> None:
     picture = FIGURES[name](SMOKE, store)
     assert isinstance(picture, PaperFigure)
     assert isinstance(picture.figure, Figure)
@@ -47,7 +47,7 @@ def test_made_of_runs(name: str, store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if requests([FIGURES[name]], SMOKE).runs])
-def test_without_its_runs_there_is_a_dash_and_no_number(name: str, tmp_path) -> None:
+def test_figure_without_runs_shows_no_number(name: str, tmp_path) -> None:
     picture = FIGURES[name](SMOKE, Store(tmp_path))
     assert not [row for row in picture.data if row.get("mean", "") != "" or "cosine" in row]
     text = " ".join((*_texts(picture.figure), *picture.notes))
@@ -60,7 +60,7 @@ def test_paper_scale_without_folders_needs_no_run(name: str) -> None:
     assert not requests([FIGURES[name]], SCALES["paper"]).runs
 
 
-def test_letters_can_be_read_at_half_size(store: Store) -> None:
+def test_font_sizes_are_readable_at_half_size(store: Store) -> None:
     for name in NAMES:
         figure = FIGURES[name](SMOKE, store).figure
         sizes = [
@@ -85,7 +85,7 @@ def _numbers(store: Store):
     return {name: numbers for name, numbers in made.items() if numbers is not None}
 
 
-def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> None:
+def test_claims_read_the_numbers_of_the_figures(store: Store) -> None:
     tables = _numbers(store)
     assert list(tables) == [n for n in NAMES if n not in ("figure1", "figure5")]
     for name, table in tables.items():
@@ -98,14 +98,14 @@ def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> 
     assert [name.split()[0] for name in periods] == ["step", "epoch", "epoch", "epoch"]
 
 
-def test_looking_for_the_numbers_of_figures_makes_nothing(tmp_path) -> None:
+def test_reading_figure_numbers_writes_nothing(tmp_path) -> None:
     reader = Store(tmp_path / "none", read_only=True)
     tables = _numbers(reader)
     assert not any(c.ours for table in tables.values() for row in table.rows for c in row.cells)
     assert not reader.folder.exists()
 
 
-def test_figure_4_has_a_pair_of_runs_for_each_seed_and_notes_their_means(store: Store) -> None:
+def test_figure_4_has_two_runs_per_seed_and_notes_their_means(store: Store) -> None:
     more = replace(SMOKE, seeds=(0, 1, 2))
     assert len(requests([FIGURES["figure4"]], more).runs) == 6
     notes = " ".join(FIGURES["figure4"](SMOKE, store).notes)
@@ -113,7 +113,7 @@ def test_figure_4_has_a_pair_of_runs_for_each_seed_and_notes_their_means(store: 
     assert ", D4 " in notes
 
 
-def test_figure_5_notes_the_papers_means_beside_ours(store: Store) -> None:
+def test_figure_5_notes_paper_means_beside_ours(store: Store) -> None:
     made = FIGURES["figure5"](SMOKE, store)
     text = " ".join(made.notes)
     assert "seen classes 18.8 and 42.3 in the paper" in text  # means of the 18 rows of Table B

@@ -8,7 +8,7 @@ from PIL import Image
 SCRIPT = Path(__file__).parents[3] / "docs" / "make_picture.py"
 
 
-def test_the_panels_are_written(tmp_path) -> None:
+def test_panels_are_written_deterministically(tmp_path) -> None:
     spec = importlib.util.spec_from_file_location("make_picture", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)

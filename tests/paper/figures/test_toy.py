@@ -19,7 +19,7 @@ def measured():
     return plain, mixed
 
 
-def test_points_are_isotropic_gaussians_around_their_middles() -> None:
+def test_points_are_isotropic_gaussians_around_their_centers() -> None:
     toy = Toy(points=20_000)
     points = sample(toy, 3)
     for cloud, middle in zip(points, (toy.red, toy.blue, toy.grey), strict=True):
@@ -27,7 +27,7 @@ def test_points_are_isotropic_gaussians_around_their_middles() -> None:
         assert torch.allclose(torch.cov(cloud.T), toy.spread**2 * torch.eye(2), atol=0.02)
 
 
-def test_both_learn_the_classes_they_have_seen(measured) -> None:
+def test_both_methods_learn_the_seen_classes(measured) -> None:
     for trained in (*measured[0], *measured[1]):
         right = [trained.confidence(trained.net(trained.points[k])).argmax(1) == k for k in (0, 1)]
         assert float(torch.cat(right).float().mean()) > 0.98
@@ -36,7 +36,7 @@ def test_both_learn_the_classes_they_have_seen(measured) -> None:
 @pytest.mark.parametrize(
     ("where", "least"), [("inputs", 0.005), ("embeddings", 0.005), ("unseen", 0.02)]
 )
-def test_less_sure_between_the_classes_with_proxy_synthesis(
+def test_proxy_synthesis_lowers_confidence_between_classes(
     measured, where: str, least: float
 ) -> None:
     plain, mixed = ([between(one)[where] for one in ones] for ones in measured)
@@ -54,7 +54,7 @@ def test_confidence_is_the_softmax_of_scaled_cosines() -> None:
     assert got[0].tolist() == pytest.approx([red / (red + blue), blue / (red + blue)], abs=1e-6)
 
 
-def test_between_takes_the_line_of_inputs_and_the_shorter_arc_of_embeddings() -> None:
+def test_between_averages_over_input_line_and_embedding_arc() -> None:
     """A network that passes points on: the mean over the line and over the half circle, by hand."""
     toy = Toy(red=(1.0, 0.0), blue=(0.0, 1.0), scale=2.0)
     trained = TrainedToy(toy, torch.nn.Identity(), torch.eye(2), torch.full((3, 1, 2), 1.0))
@@ -80,7 +80,7 @@ def test_between_takes_the_line_of_inputs_and_the_shorter_arc_of_embeddings() ->
     )
 
 
-def test_equal_seeds_learn_equally_and_leave_torch_alone() -> None:
+def test_training_is_reproducible_and_keeps_the_global_rng_state() -> None:
     toy = Toy(epochs=1, points=20)
     before = torch.get_rng_state()
     a, b = train_toy(toy, toy.synthesis, 5), train_toy(toy, toy.synthesis, 5)

@@ -24,13 +24,13 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_data_sets_have_the_stated_counts(name: str) -> None:
+def test_datasets_have_the_stated_counts(name: str) -> None:
     entry = CATALOG[name]
     found = {part: (entry.pictures[part], entry.classes[part]) for part in entry.pictures}
     assert found == COUNTS[name]
 
 
-def test_the_parts_of_in_shop_do_not_add_up_to_the_stated_total() -> None:
+def test_in_shop_parts_do_not_sum_to_the_stated_total() -> None:
     parts = CATALOG["inshop"].pictures
     assert parts["query"] + parts["gallery"] == 26_830 != 28_760
     assert any("28,760" in text and "26,830" in text for text in contradictions([]))
@@ -42,13 +42,13 @@ def test_images_and_embeddings_have_the_stated_sizes() -> None:
         assert (settings["image_size"], settings["dim"]) == (224, 512)
 
 
-def test_the_grid_of_figure_a() -> None:
+def test_figure_a_grid() -> None:
     paper = SCALES["paper"]
     assert paper.figure_alphas == (0.2, 0.4, 0.8, 1.0, 1.5, 2.0)
     assert paper.figure_mus == (0.2, 0.5, 1.0, 1.5, 2.0)
 
 
-def test_the_amount_of_an_mlrc_study() -> None:
+def test_mlrc_study_size() -> None:
     paper, dim = STUDIES["paper"], mlrc_run("cub200:data", "norm_softmax").dim
     assert (paper.trials, paper.folds, paper.repetitions) == (50, 4, 10)
     assert dim == 128
@@ -61,7 +61,7 @@ def _sides(train: RandomResizedCrop) -> tuple[int, int]:
     return least, most
 
 
-def test_mlrc_crops_are_those_of_the_reference_harness_and_not_as_printed() -> None:
+def test_mlrc_crops_match_the_reference_harness_not_the_paper() -> None:
     train, test = MLRC.train, MLRC.test
     assert isinstance(train, RandomResizedCrop)
     assert isinstance(test, CenterCrop)

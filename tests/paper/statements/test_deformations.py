@@ -110,7 +110,7 @@ def blur_with_sigma_three(blur: Any) -> None:
         ("gaussian_blur", blur_with_sigma_three, (GaussianBlur(2.5),)),
     ],
 )
-def test_deformations_are_those_of_the_paper(
+def test_deformations_match_the_paper(
     name: str, statement: Callable[[Any], None], wrong: tuple[Any, ...]
 ) -> None:
     statement(DEFORMATIONS[name])

@@ -237,17 +237,17 @@ WRONG: dict[Callable[..., None], Any] = {
 
 
 @pytest.mark.parametrize("statement", RIGHT, ids=lambda f: f.__name__)
-def test_the_code_does_what_the_paper_states(statement: Callable[..., None]) -> None:
+def test_code_matches_the_equations_of_the_paper(statement: Callable[..., None]) -> None:
     statement(RIGHT[statement])
 
 
 @pytest.mark.parametrize("statement", WRONG, ids=lambda f: f.__name__)
-def test_a_wrong_implementation_is_noticed(statement: Callable[..., None]) -> None:
+def test_wrong_implementation_is_detected(statement: Callable[..., None]) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         statement(WRONG[statement])
 
 
-def test_the_similarity_matrix_is_square_only_with_as_many_classes() -> None:
+def test_similarity_matrix_is_square_only_for_equal_counts() -> None:
     similarity_matrices(64, 64)
     with pytest.raises(AssertionError):
         similarity_matrices(N, C)

@@ -23,7 +23,7 @@ R = 10
         (list(range(1, 11)), 1.0, 1.0),
     ],
 )
-def test_worked_examples(correct, r_precision, map_at_r):
+def test_metrics_match_worked_examples(correct, r_precision, map_at_r):
     ranks = range(1, 3 * R + 1)
     angles = torch.tensor([0.01 * rank for rank in ranks], dtype=torch.float64)
     gallery = torch.stack((angles.cos(), angles.sin()), dim=1)
@@ -42,7 +42,7 @@ def test_worked_examples(correct, r_precision, map_at_r):
     assert found["map@r"] == pytest.approx(map_at_r, abs=1e-12)
 
 
-def test_joined_embeddings_are_normalised_side_by_side_and_again():
+def test_concatenated_embeddings_are_normalized_before_and_after():
     draw = np.random.default_rng(0)
     models = [draw.normal(size=(7, d)) * scale for d, scale in ((3, 1.0), (5, 100.0), (3, 0.01))]
     joined = concatenate([torch.from_numpy(x) for x in models]).numpy()

@@ -29,7 +29,7 @@ def study_of(storage, seed=0, first=None):
     )  # fmt: skip
 
 
-def test_a_search_goes_on_with_what_it_would_have_drawn():
+def test_resumed_search_draws_the_same_parameters():
     unbroken = study_of(optuna.storages.InMemoryStorage())
     expected = [trial_of(unbroken) for _ in range(8)]
     storage = optuna.storages.InMemoryStorage()
@@ -38,18 +38,18 @@ def test_a_search_goes_on_with_what_it_would_have_drawn():
     assert len({item["a"] for item in expected}) == 8
 
 
-def test_another_seed_draws_others():
+def test_seed_changes_drawn_parameters():
     draws = [trial_of(study_of(optuna.storages.InMemoryStorage(), seed)) for seed in (0, 1)]
     assert draws[0]["a"] != draws[1]["a"]
 
 
-def test_the_first_trial_is_where_the_search_starts():
+def test_first_trial_uses_start_values():
     study = study_of(optuna.storages.InMemoryStorage(), first=FIRST)
     assert trial_of(study) == FIRST
     assert trial_of(study) != FIRST
 
 
-def test_a_place_taken_again_draws_what_it_had_not_drawn_yet():
+def test_retried_trial_draws_its_missing_parameters():
     storages = [optuna.storages.InMemoryStorage() for _ in range(2)]
     whole = trial_of(study_of(storages[0]))
     study = study_of(storages[1])
@@ -60,7 +60,7 @@ def test_a_place_taken_again_draws_what_it_had_not_drawn_yet():
     assert trial_of(study) == whole
 
 
-def test_the_model_finds_what_matters():
+def test_sampler_converges_to_the_optimum():
     study = study_of(optuna.storages.InMemoryStorage())
     drawn = [trial_of(study)["a"] for _ in range(40)]
     early, late = drawn[:5], drawn[-10:]
@@ -84,13 +84,13 @@ def searched(n: int, value) -> optuna.Study:
 
 
 @pytest.mark.parametrize("decides", ["loss.m3", "regularizer.mu"])
-def test_what_decides_comes_first(decides):
+def test_decisive_parameter_has_highest_importance(decides):
     shares = importance(searched(50, lambda params: 1 / (1 + params[decides])))
     assert next(iter(shares)) == decides
     assert sum(shares.values()) == pytest.approx(1)
     assert set(shares) == {item.name for item in SPACE}
 
 
-def test_too_few_or_all_alike_say_nothing():
+def test_importance_of_too_few_or_equal_trials_is_empty():
     assert importance(searched(3, lambda params: params["loss.m3"])) == {}
     assert importance(searched(9, lambda params: 0.5)) == {}

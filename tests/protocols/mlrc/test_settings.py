@@ -12,7 +12,7 @@ from proxysynth.protocols.mlrc import SCALES, make_study, mlrc_run
 from proxysynth.training.run import Run, Split
 
 
-def test_the_papers_training(tmp_path):
+def test_paper_training_settings(tmp_path):
     run = mlrc_run(f"cub200:{tmp_path}", "norm_softmax")
     assert (run.backbone, run.dim, run.pretrained, run.freeze_batch_norm) == (
         "bn_inception", 128, True, True,
@@ -30,9 +30,7 @@ def test_the_papers_training(tmp_path):
     ("name", "steps", "between", "without"),
     [("cub200", 137, 200, 1000), ("cars196", 188, 500, 1500), ("sop", 1395, 2000, 4000)],
 )
-def test_early_stopping_in_epochs_is_that_of_the_harness_in_steps(
-    tmp_path, name, steps, between, without
-):
+def test_early_stopping_matches_the_reference_harness(tmp_path, name, steps, between, without):
     run = mlrc_run(f"{name}:{tmp_path}", "arcface", "proxy_synthesis")
     interval = run.evaluate_every * steps
     assert between / 1.5 <= interval <= between * 1.5
@@ -40,14 +38,14 @@ def test_early_stopping_in_epochs_is_that_of_the_harness_in_steps(
     assert 100_000 <= run.epochs * steps < 100_000 + steps
 
 
-def test_what_is_said_wins(tmp_path):
+def test_explicit_settings_override_defaults(tmp_path):
     run = mlrc_run(f"cub200:{tmp_path}", "softmax", epochs=3, lr=1e-4, weights="w.pth")
     assert (run.epochs, run.lr) == (3, 1e-4)
     assert run.weights == str(Path("w.pth").absolute())
     assert run.patience == 8
 
 
-def test_scales():
+def test_scale_settings():
     paper = SCALES["paper"]
     assert (paper.trials, paper.folds, paper.repetitions, paper.prune) == (50, 4, 10, False)
     assert not paper.near
@@ -57,7 +55,7 @@ def test_scales():
     assert small.repetitions >= 3
 
 
-def test_small_on_glyphs_is_the_glyphs_default_but_for_its_length():
+def test_small_scale_on_glyphs_uses_glyph_defaults():
     study = make_study("glyphs")
     base, usual = study.base, Run()
     assert study.scale_name == "small"
@@ -66,18 +64,18 @@ def test_small_on_glyphs_is_the_glyphs_default_but_for_its_length():
     assert base.split == Split()
 
 
-def test_a_study_of_photographs_is_the_papers_unless_said_otherwise(tmp_path):
+def test_study_of_photographs_defaults_to_paper_scale(tmp_path):
     study = make_study(f"cub200:{tmp_path}", "proxy_anchor", "proxy_synthesis")
     assert study.scale_name == "paper"
     assert study.name == "cub200-proxy_anchor-proxy_synthesis"
 
 
 @pytest.mark.parametrize("name", ["trials", "repetitions", "folds"])
-def test_numbers_that_are_none(name):
+def test_zero_counts_are_rejected(name):
     with pytest.raises(ValueError, match=name):
         make_study("glyphs", **{name: 0})
 
 
-def test_a_loss_that_the_regularizer_cannot_hold():
+def test_incompatible_loss_and_regularizer_are_rejected():
     with pytest.raises(ValueError, match="VirtualSoftmax"):
         make_study("glyphs", "norm_softmax", "virtual_softmax")

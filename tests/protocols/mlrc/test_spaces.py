@@ -23,7 +23,7 @@ PAIRS = [(a, b) for a in LOSSES for b in REGULARIZERS if (a, b) not in IMPOSSIBL
 
 @pytest.mark.parametrize(("loss", "regularizer"), PAIRS)
 @pytest.mark.parametrize("near", [False, True])
-def test_every_corner_of_every_space_is_a_run(loss, regularizer, near):
+def test_bounds_of_every_space_give_valid_runs(loss, regularizer, near):
     space = space_of(loss, regularizer, near)
     for end in ("low", "start", "high"):
         params = {item.name: getattr(item, end) for item in space}
@@ -55,19 +55,19 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("loss", KNOWN)
-def test_known_optima_lie_inside(loss):
+def test_known_optima_are_within_the_space(loss):
     space = {item.name: item for item in space_of(loss, "none")}
     for params in KNOWN[loss]:
         for name, value in params.items():
             assert space[name].low < value < space[name].high, name
 
 
-def test_the_proxies_learning_rate_is_that_of_the_reference_harness():
+def test_proxy_lr_range_matches_the_reference_harness():
     (item,) = space_of("softmax", "none")
     assert (item.name, item.low, item.high, item.log) == ("proxy_lr", 1e-6, 1.0, True)
 
 
-def test_a_near_space_lies_inside_the_wide_one_around_its_start():
+def test_near_space_is_within_the_wide_space():
     for loss, regularizer in PAIRS:
         wide, near = space_of(loss, regularizer), space_of(loss, regularizer, near=True)
         assert starts(wide) == starts(near)
@@ -76,7 +76,7 @@ def test_a_near_space_lies_inside_the_wide_one_around_its_start():
             assert (b.low, b.high) != (a.low, a.high)
 
 
-def test_values_near_the_ends_of_a_range():
+def test_near_bound():
     log, linear = Range("a", 0.01, 100.0, 1.0), Range("b", 1.0, 2.0, 1.5, log=False)
     assert [log.near_bound(value) for value in (0.01, 0.011, 0.02, 50.0, 95.0)] == [
         True, True, False, False, True,
@@ -84,7 +84,7 @@ def test_values_near_the_ends_of_a_range():
     assert [linear.near_bound(value) for value in (1.0, 1.1, 1.99)] == [True, False, True]
 
 
-def test_other_numbers_of_a_loss_keep_their_defaults():
+def test_unsearched_loss_parameters_keep_their_defaults():
     made = build_loss("soft_triple", "none", starts(space_of("soft_triple", "none")))
     usual = LOSSES["soft_triple"]()
     assert made.k == usual.k
@@ -93,7 +93,7 @@ def test_other_numbers_of_a_loss_keep_their_defaults():
 
 
 @pytest.mark.parametrize("near", [False, True])
-def test_every_range_holds_its_start(near):
+def test_every_range_contains_its_start(near):
     spaces = [space_of(loss, "none", near) for loss in LOSSES]
     spaces += [space_of("softmax", regularizer, near) for regularizer in REGULARIZERS]
     for item in (item for space in spaces for item in space):
@@ -102,12 +102,12 @@ def test_every_range_holds_its_start(near):
 
 
 @pytest.mark.parametrize(("loss", "regularizer"), sorted(IMPOSSIBLE))
-def test_pairs_that_cannot_be_are_refused_before_anything_is_trained(loss, regularizer):
+def test_invalid_loss_regularizer_pair_is_rejected_before_training(loss, regularizer):
     with pytest.raises(ValueError, match="[Ss]oftmax|[Mm]ixup"):
         build_loss(loss, regularizer, {})
 
 
-def test_unknown_names():
+def test_unknown_names_are_rejected():
     with pytest.raises(ValueError, match="'norm_sofmax'"):
         space_of("norm_sofmax", "none")
     with pytest.raises(ValueError, match="unknown regularizer"):

@@ -25,7 +25,7 @@ from training.tiny_pictures import pictures
 MACHINE = Resources(threads=1, workers=0)
 
 
-def test_a_trial_is_the_mean_of_its_folds(finished):
+def test_trial_value_is_the_mean_of_its_folds(finished):
     folder, outcome = finished
     study = outcome.study
     assert len(outcome.trials) == 3
@@ -39,7 +39,7 @@ def test_a_trial_is_the_mean_of_its_folds(finished):
     assert not list((folder / "trials").rglob("*.safetensors"))
 
 
-def test_folds_share_no_class_and_leave_the_unseen_ones_alone(finished):
+def test_folds_are_disjoint_and_exclude_unseen_classes(finished):
     _, outcome = finished
     study = outcome.study
     whole = open_splits(replace(study.base, split=replace(study.base.split, fold=None)))
@@ -54,7 +54,7 @@ def test_folds_share_no_class_and_leave_the_unseen_ones_alone(finished):
     assert sorted(held) == sorted(whole.train.classes)
 
 
-def test_repetitions_are_the_best_setting_from_other_seeds(finished):
+def test_repetitions_use_the_best_setting_with_other_seeds(finished):
     """Separated and concatenated, worked out again from the models that were kept."""
     folder, outcome = finished
     study, best = outcome.study, outcome.best
@@ -77,13 +77,13 @@ def test_repetitions_are_the_best_setting_from_other_seeds(finished):
     assert outcome.repetitions[0] != outcome.repetitions[1]
 
 
-def test_a_finished_study_trains_nothing(finished, monkeypatch):
+def test_finished_study_trains_nothing(finished, monkeypatch):
     folder, outcome = finished
     monkeypatch.setattr(search, "train", None)
     assert run_study(outcome.study, folder, resources=MACHINE) == outcome
 
 
-def test_more_trials_and_repetitions_go_on_from_what_is_there(finished, tmp_path, monkeypatch):
+def test_more_trials_continue_an_existing_study(finished, tmp_path, monkeypatch):
     began = watched(monkeypatch)
     few = tiny_study(trials=1, repetitions=1)
     first = run_study(few, tmp_path / "s", resources=MACHINE)
@@ -96,9 +96,7 @@ def test_more_trials_and_repetitions_go_on_from_what_is_there(finished, tmp_path
     assert [t.params for t in more.trials] == [t.params for t in finished[1].trials]
 
 
-def test_interrupted_anywhere_it_goes_on_and_nothing_is_trained_twice(
-    finished, tmp_path, monkeypatch
-):
+def test_study_interrupted_anywhere_resumes_without_retraining(finished, tmp_path, monkeypatch):
     """The first attempt ends before its first training, the next before its second, and so on."""
     train, began, whole = search.train, [], Counter()
 
@@ -129,7 +127,7 @@ def test_interrupted_anywhere_it_goes_on_and_nothing_is_trained_twice(
     assert [t.value for t in outcome.trials] == [t.value for t in finished[1].trials]
 
 
-def test_a_trial_that_diverges_counts_as_nothing_learnt(tmp_path, monkeypatch):
+def test_diverged_fold_scores_zero(tmp_path, monkeypatch):
     train = search.train
 
     def diverge(run: Run, place, **more):
@@ -156,7 +154,7 @@ def test_pruned_trials_stop_early_and_cannot_be_best(tmp_path, monkeypatch):
     assert len(began) == 8 * 2 - len(pruned) + 2
 
 
-def test_the_unseen_classes_are_not_opened_before_the_repetitions(tmp_path, monkeypatch):
+def test_unseen_classes_are_not_opened_before_repetitions(tmp_path, monkeypatch):
     """Their pictures are rubbish until the search is over: who opened one would stop."""
     root = pictures(tmp_path / "set", classes=8, each=3)
     study = make_study(str(root), "norm_softmax", "none", "smoke", trials=2, epochs=1, dim=8)
@@ -186,7 +184,7 @@ def test_the_unseen_classes_are_not_opened_before_the_repetitions(tmp_path, monk
     assert 0 < outcome.repetitions[0].concatenated["map@r"] <= 1
 
 
-def test_too_few_classes_and_too_few_pictures(tmp_path):
+def test_too_few_classes_or_images_are_rejected(tmp_path):
     few = pictures(tmp_path / "few", classes=6, each=3)
     with pytest.raises(ValueError, match="2 folds"):
         run_study(make_study(str(few), scale="smoke"), tmp_path / "a")
@@ -200,7 +198,7 @@ def test_too_few_classes_and_too_few_pictures(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_another_study_in_the_folder_or_the_storage(finished, tmp_path):
+def test_folder_or_storage_of_another_study_is_rejected(finished, tmp_path):
     folder, outcome = finished
     study = outcome.study
     wider = replace(study, space=(replace(study.space[0], high=0.5), *study.space[1:]))
@@ -214,7 +212,7 @@ def test_another_study_in_the_folder_or_the_storage(finished, tmp_path):
         run_study(study, tmp_path / "pictures", resources=MACHINE)
 
 
-def test_two_scales_in_one_storage(tmp_path):
+def test_scales_can_share_one_storage(tmp_path):
     storage = str(tmp_path / "shared.db")
     smoke = tiny_study(trials=1)
     for seed, name in enumerate(("small", "smoke", "paper")):  # the seed stands for other settings
@@ -225,7 +223,7 @@ def test_two_scales_in_one_storage(tmp_path):
     assert {name for name in names if " " not in name} == ours
 
 
-def test_a_study_named_without_its_scale_by_an_earlier_version_is_resumed(
+def test_study_named_without_scale_by_an_earlier_version_is_resumed(
     finished, tmp_path, monkeypatch
 ):
     earlier = type(finished[1].study).name
@@ -236,7 +234,7 @@ def test_a_study_named_without_its_scale_by_an_earlier_version_is_resumed(
     assert run_study(tiny_study(trials=1), tmp_path / "s", resources=MACHINE) == first
 
 
-def test_a_worker_taken_for_dead_that_lives_counts_nothing_twice(tmp_path, monkeypatch):
+def test_worker_wrongly_declared_dead_counts_no_trial_twice(tmp_path, monkeypatch):
     """Its trial is told failed while it trains: another one takes its place."""
     train, stolen = search.train, []
 
@@ -256,7 +254,7 @@ def test_a_worker_taken_for_dead_that_lives_counts_nothing_twice(tmp_path, monke
     assert [trial.lost for trial in outcome.trials] == [1, 0]
 
 
-def test_a_losses_and_regularizers_name_reach_the_training(tmp_path, monkeypatch):
+def test_loss_and_regularizer_names_reach_the_training(tmp_path, monkeypatch):
     seen: list[Run] = []
     train = search.train
 
@@ -284,7 +282,7 @@ def watched(monkeypatch) -> list:
     return began
 
 
-def test_machines_may_share_nothing_but_the_storage(finished, tmp_path, monkeypatch):
+def test_machines_need_to_share_only_the_storage(finished, tmp_path, monkeypatch):
     """One does a trial and a fold of the next; another does the rest in its own folder."""
     train, began = search.train, []
 
@@ -306,7 +304,7 @@ def test_machines_may_share_nothing_but_the_storage(finished, tmp_path, monkeypa
     assert outcome.repetitions == finished[1].repetitions
 
 
-def test_without_optuna_a_sentence_says_how_to_get_it(tmp_path, monkeypatch):
+def test_missing_optuna_error_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ValueError, match="pip install"):
         run_study(tiny_study(), tmp_path / "s")
@@ -323,13 +321,13 @@ def possible(loss: str, regularizer: str) -> bool:
 PAIRS = [(a, b) for a in LOSSES for b in REGULARIZERS if possible(a, b)]
 
 
-def test_most_pairs_are_possible():
+def test_most_loss_regularizer_pairs_are_valid():
     assert len(PAIRS) >= 8 + 8 + 1 + 7 + 7  # none, Proxy Synthesis, Virtual Softmax, the mixups
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "regularizer"), PAIRS)
-def test_the_whole_protocol(tmp_path, loss, regularizer):
+def test_full_protocol(tmp_path, loss, regularizer):
     study = tiny_study(loss, regularizer, trials=2)
     outcome = run_study(study, tmp_path / "s", resources=MACHINE)
     assert set(outcome.best.params) == {item.name for item in study.space}

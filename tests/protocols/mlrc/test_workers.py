@@ -60,7 +60,7 @@ def suggest(trial) -> float:
     return trial.suggest_float("x", 0, 1)
 
 
-def test_each_place_is_claimed_once():
+def test_each_slot_is_claimed_once():
     made, _ = queue(3)
     claimed = [made.claim() for _ in range(5)]
     assert [c.index if c else None for c in claimed] == [0, 1, 2, None, None]
@@ -69,7 +69,7 @@ def test_each_place_is_claimed_once():
     assert all_done(made)
 
 
-def test_a_dead_workers_place_comes_again_with_its_parameters_and_folds():
+def test_slot_of_a_dead_worker_keeps_its_parameters_and_folds():
     made, reaper = queue(2)
     lost, kept = made.claim(), made.claim()
     x = suggest(lost.trial)
@@ -88,7 +88,7 @@ def test_a_dead_workers_place_comes_again_with_its_parameters_and_folds():
     assert [slot.times_lost for slot in made.slots()] == [1, 0]
 
 
-def test_what_is_given_back_is_claimed_by_the_next():
+def test_returned_slot_is_claimed_next():
     made, _ = queue(1)
     first = made.claim()
     x = suggest(first.trial)
@@ -98,7 +98,7 @@ def test_what_is_given_back_is_claimed_by_the_next():
     assert suggest(second.trial) == x
 
 
-def test_a_lost_place_that_waits_in_optunas_queue():
+def test_lost_slot_in_the_optuna_queue_is_claimed_once():
     made, _ = queue(1)
     first = made.claim()
     suggest(first.trial)
@@ -125,7 +125,7 @@ def _claim_lost(path, barrier, found):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("name", ["study.db", "journal.log"])
-def test_of_workers_that_find_a_place_lost_at_once_one_gets_it(tmp_path, name):
+def test_concurrent_workers_claim_a_lost_slot_once(tmp_path, name):
     context = multiprocessing.get_context("fork")
     for round in range(4):
         path = str(tmp_path / f"{round}{name}")
@@ -145,7 +145,7 @@ def test_of_workers_that_find_a_place_lost_at_once_one_gets_it(tmp_path, name):
         assert sorted(claimed, key=str) == sorted([x, None, None], key=str)
 
 
-def test_fresh_trials_beyond_the_count_do_not_count():
+def test_surplus_trials_are_ignored():
     made, _ = queue(2)
     for _ in range(2):
         made.study.tell(made.claim().trial, 0.5)
@@ -154,7 +154,7 @@ def test_fresh_trials_beyond_the_count_do_not_count():
     assert len(made.slots()) == 2
 
 
-def test_more_places_may_be_asked_for_later():
+def test_slots_can_be_added_later():
     made, reaper = queue(1)
     made.study.tell(made.claim().trial, 0.5)
     late = made.study.ask()
@@ -167,7 +167,7 @@ def test_more_places_may_be_asked_for_later():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_order_of_claims_deaths_and_ends(seed):
+def test_random_claims_deaths_and_completions_fill_every_slot_once(seed):
     """Workers claim, die and end at random: at the end each place has exactly one value."""
     draw, count = random.Random(seed), 6
     made, reaper = queue(count)
@@ -208,7 +208,7 @@ def with_lease(study, **lease):
     return trial
 
 
-def test_the_lease_is_renewed_while_the_block_runs(study):
+def test_lease_is_renewed_while_the_block_runs(study):
     trial = study.ask()
     with leased(trial, seconds=0.01):
         end = time.monotonic() + 10
@@ -221,7 +221,7 @@ def test_the_lease_is_renewed_while_the_block_runs(study):
     assert study.trials[0].user_attrs[LEASE] == after
 
 
-def test_a_lease_that_stands_still_is_dead_by_the_watchers_own_clock(study):
+def test_stale_lease_expires_by_the_clock_of_the_watcher(study):
     now = [0.0]
     watch = Watch(patience=60, clock=lambda: now[0])
     trial = with_lease(study, at="another machine", pid=1, count=7)
@@ -235,7 +235,7 @@ def test_a_lease_that_stands_still_is_dead_by_the_watchers_own_clock(study):
     assert watch.dead(study.trials[0])
 
 
-def test_a_trial_without_any_lease_is_dead_in_the_end(study):
+def test_trial_without_a_lease_expires(study):
     now = [0.0]
     watch = Watch(patience=60, clock=lambda: now[0])
     study.ask()
@@ -245,7 +245,7 @@ def test_a_trial_without_any_lease_is_dead_in_the_end(study):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no such question")
-def test_a_process_of_this_machine_that_is_gone_is_dead_at_once(study):
+def test_ended_local_process_is_dead_immediately(study):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with_lease(study, at=machine(), pid=gone.pid, count=0)
@@ -254,7 +254,7 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once(study):
     assert [Watch().dead(trial) for trial in study.trials] == [True, False, False]
 
 
-def test_a_path_is_a_journal_or_sqlite(tmp_path):
+def test_storage_path_selects_journal_or_sqlite(tmp_path):
     journal = open_storage(str(tmp_path / "journal.log"))
     assert isinstance(journal, optuna.storages.JournalStorage)
     for text in (str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'b.db'}"):
@@ -271,7 +271,7 @@ def test_a_path_is_a_journal_or_sqlite(tmp_path):
         "nosuchdatabase://host/studies",
     ],
 )
-def test_what_cannot_be_reached_is_one_sentence_without_the_password(text, monkeypatch):
+def test_unreachable_storage_error_hides_the_password(text, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # before the second attempt
     with pytest.raises(StorageFailed) as failed:
         open_storage(text)
@@ -281,19 +281,19 @@ def test_what_cannot_be_reached_is_one_sentence_without_the_password(text, monke
     assert "\n" not in told
 
 
-def test_a_storage_that_breaks_off_is_one_sentence():
+def test_lost_storage_is_a_one_line_error():
     with pytest.raises(StorageFailed, match="gone away"), storage_errors("sqlite:///x.db"):
         raise optuna.exceptions.StorageInternalError("gone away")
 
 
-def test_a_missing_file_of_the_training_is_not_the_storages_fault():
+def test_missing_training_file_is_not_a_storage_error():
     with pytest.raises(FileNotFoundError), storage_errors("sqlite:///x.db"):
         raise FileNotFoundError("weights.pth")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("journal", marks=pytest.mark.slow)])
-def test_three_workers_one_killed(tmp_path, kind):
+def test_three_workers_with_one_killed(tmp_path, kind):
     folder = tmp_path / "study"
     storage = "" if kind == "sqlite" else str(tmp_path / "journal.log")
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
