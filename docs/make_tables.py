@@ -34,7 +34,7 @@ METHODS = {
 # what the times of evaluations are relative to.
 SUMMARY = [
     ("**ours**, with Proxy Synthesis", "fused", "ours"),
-    ("... with `torch.compile`", "mixed similarity, compiled", ""),
+    ("Proxy Synthesis, with `torch.compile`", "mixed similarity, compiled", ""),
     ("plain, with `torch.compile`", "plain, compiled", ""),
     ("pytorch-metric-learning", "pytorch-metric-learning", "AccuracyCalculator"),
     ("FAISS", "", "faiss flat"),
