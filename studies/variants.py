@@ -77,8 +77,8 @@ class ParentsApart:
         S = mixed_similarity(self.loss, x, y, p, draw, normalized=True)
         out = torch.zeros_like(S, dtype=torch.bool)
         each = torch.arange(n, len(S))
-        for parent, of_class in zip((draw.i, draw.j), draw.class_parents(y), strict=True):
-            out[:n, c:] |= y[:, None] == of_class
+        for parent, first in zip((draw.i, draw.j), draw.class_pairs[:2], strict=True):
+            out[:n, c:] |= y[:, None] == y[first]
             out[each, y[parent]] = True
         labels = torch.cat((y, c + draw.target))
         return self.loss.from_similarity(S.masked_fill(out, -torch.inf), labels)

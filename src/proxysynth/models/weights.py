@@ -126,7 +126,7 @@ def load_initial_weights(
     elif pretrained is False:
         return
     elif published.package:
-        otherwise = "use random weights with --from-scratch"
+        otherwise = "start from random weights with `train --from-scratch`"
         module = import_optional(published.package, "pretrained", name, otherwise)
         file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
         load_weights(network, file, published)

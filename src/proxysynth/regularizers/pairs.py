@@ -37,11 +37,6 @@ class Draw:
         i, j = (pairs.index_select(0, self.first) for pairs in (self.i, self.j))
         return i, j, self.lam.index_select(0, self.first) if self.lam.dim() else self.lam
 
-    def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The two classes each synthetic class is made of, (u,) and (u,)."""
-        i, j, _ = self.class_pairs
-        return y.index_select(0, i), y.index_select(0, j)
-
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """2**128 over the golden ratio: maps nearby seeds to distant states."""
