@@ -30,9 +30,12 @@ LARGEST = 2**63  # integers of torch are below
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: the closest name, and all of them."""
+    """The end of an error message: the closest name, and all of them unless they are many."""
     names = sorted(names)
-    return f"{suggestion(name, names)}choose one of {', '.join(names)}"
+    meant = suggestion(name, names)
+    if meant and len(names) > 20:
+        return meant.strip()
+    return f"{meant}choose one of {', '.join(names)}"
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:

@@ -323,7 +323,7 @@ class TwoMatrices(nn.Module):
 
 def test_a_second_matrix_of_the_classes_is_named() -> None:
     x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
-    with pytest.raises(ValueError, match="only W is extended .* not V"):
+    with pytest.raises(ValueError, match="V .* is not extended"):
         ps.synthesize_over(TwoMatrices(), weight="W")(x, y)
 
 
@@ -336,3 +336,21 @@ def test_other_errors_of_the_module_are_its_own() -> None:
     x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
     with pytest.raises(RuntimeError, match="its own error"):
         ps.synthesize_over(module)(x, y)
+
+
+class OtherCount(nn.Module):
+    """Counts its classes under a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W, self.n_cls = nn.Parameter(torch.randn(C, D)), C
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return -(F.one_hot(y, self.n_cls) * F.log_softmax(x @ self.W.t(), dim=1)).sum()
+
+
+def test_class_count_is_suggested() -> None:
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
+    with pytest.raises(ValueError, match="class_count='n_cls'"):
+        ps.synthesize_over(OtherCount())(x, y)
+    assert ps.synthesize_over(OtherCount(), class_count="n_cls")(x, y).isfinite()

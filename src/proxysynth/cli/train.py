@@ -74,7 +74,10 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         tested = f"{result.tested.capitalize()} of {result.data['name']}"
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
         if trained and result.interpolation.get("a") is not None:
-            console.say("The epochs above were measured with the embedding layer, these without.")
+            console.say(
+                "The epochs above were measured with the embedding layer, these metrics without it "
+                "(see the report, Interpolation)."
+            )
         console.say(result.verdict)
     if result.evaluated:
         console.say(result.notes[0])

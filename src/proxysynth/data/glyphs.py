@@ -95,8 +95,9 @@ def _choose(
     rest = shuffled_names(have.keys() - set(test), seed)
     if len(test) < test_classes or len(rest) < train_classes:
         raise ValueError(
-            f"{len(have)} characters have {faces} faces, {len(complete)} have {len(FACES)}, got "
-            f"train_classes={train_classes} and test_classes={test_classes}: use fewer classes"
+            f"of {len(have)} characters with at least {faces} faces, {len(complete)} have all "
+            f"{len(FACES)}, as test classes must: train_classes={train_classes} and "
+            f"test_classes={test_classes} are too many"
         )
     pairs = []
     for names, count in ((rest[:train_classes], faces), (test, len(FACES))):

@@ -166,10 +166,12 @@ def check_loss(owner: object, loss: object) -> None:
         got, do = f"the class {name}", f"give an instance, {name}()"
     elif not callable(loss):
         got, do = repr(loss), "see proxysynth.LOSSES"
+    elif name == "ProxyHead":
+        got, do = name, "regularize the loss it holds, as in ProxyHead(ProxySynthesis(loss), ...)"
     elif has_proxies:
         got, do = f"{name}, which has proxies of its own", "use proxysynth.synthesize_over(module)"
     elif from_torch:
-        got, do = name, "for a cross-entropy use Softmax() or NormSoftmax()"
+        got, do = name, "use a proxy-based loss; Softmax() and NormSoftmax() are cross-entropies"
     else:
         got, do = name, "it must take three arguments (x, y, p)"
     raise ValueError(

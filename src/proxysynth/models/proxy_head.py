@@ -56,6 +56,8 @@ class ProxyHead(nn.Module):
     ) -> None:
         super().__init__()
         functional.check_loss(self, loss)
+        if isinstance(classes, str):
+            raise ValueError(f"classes must be a list of names, got the string {classes!r}")
         self.classes = None if classes is None else _distinct([str(name) for name in classes])
         if num_classes is None and self.classes is not None:
             num_classes = len(self.classes)

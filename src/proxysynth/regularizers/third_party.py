@@ -151,17 +151,20 @@ class SynthesizedOver(nn.Module):
                     )
 
     def _explained(self, error: Exception, c: int) -> Exception:
-        """The error of the module, or one that names matrices that may be for the classes, too."""
-        others = [
-            f"{name} {tuple(p.shape)}"
+        """The error of the module, or one that names what else may depend on the classes."""
+        found = [
+            f"{name} {tuple(p.shape)} is not extended by them"
             for name, p in self.module.named_parameters()
             if name != self.weight and c in p.shape
         ]
-        if not others or isinstance(error, torch.OutOfMemoryError):
+        for part in self.module.modules():
+            counts = [key for key, value in vars(part).items() if type(value) is int and value == c]
+            found += [f"perhaps class_count={key!r}" for key in counts if key != self.class_count]
+        if not found or isinstance(error, torch.OutOfMemoryError):
             return error
         return ValueError(
-            f"{type(self.module).__name__} failed with synthetic classes besides its {c}: only "
-            f"{self.weight} is extended by them, not {', '.join(others)} ({error})"
+            f"{type(self.module).__name__} failed with synthetic classes beside its {c} "
+            f"({error}): {', '.join(found)}"
         )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -193,7 +196,10 @@ def _check_module(module: object) -> None:
         if isinstance(getattr(held, "loss", None), ProxySynthesis):
             raise ValueError(f"{name} already synthesizes, with ProxySynthesis: use it as it is")
         if name == "ProxyHead":
-            raise ValueError("ProxyHead takes it as its loss: ProxyHead(ProxySynthesis(loss), ...)")
+            raise ValueError(
+                "synthesize_over does not take a ProxyHead: regularize the loss that it holds, as "
+                "in ProxyHead(ProxySynthesis(loss), ...)"
+            )
 
 
 def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

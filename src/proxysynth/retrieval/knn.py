@@ -70,7 +70,8 @@ def as_labels(y: Array, n: int, name: str = "labels", of: str = "embeddings") ->
     if not isinstance(y, Tensor):
         array = np.asarray(y)
         if array.dtype.kind not in "iu":
-            raise ValueError(f"{name} must be integers, got {array.dtype}: number the classes")
+            kind = "strings" if array.dtype.kind in "US" else array.dtype
+            raise ValueError(f"{name} must be integers, got {kind}: number the classes from 0")
         # Unsigned values beyond int64 wrap around, which keeps different labels different.
         y = torch.from_numpy(array.astype(np.int64))
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:

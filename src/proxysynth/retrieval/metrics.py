@@ -169,6 +169,8 @@ def _rank_lists(
     x, y, g, gy = (each.cpu() for each in sets[:4])
     itself = torch.arange(len(x)) if sets.own else None
     hidden = as_excluded(itself if exclude is None else exclude, len(x))
+    if (highest := max((j for some in hidden for j in some), default=0)) >= len(g):
+        raise ValueError(f"exclude holds {highest}, but the gallery has the indices below {len(g)}")
     classes, label = torch.unique(torch.cat([y, gy]), return_inverse=True)
     R = torch.bincount(label[len(y) :], minlength=len(classes))[label[: len(y)]]
     R -= torch.tensor([sum(int(gy[j]) == int(y[i]) for j in hidden[i]) for i in range(len(x))])
@@ -196,8 +198,8 @@ def summarize(ranking: Ranking, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[str, f
     queries = int(some.sum())
     if not queries:
         raise ValueError(
-            f"no query has a positive in the gallery (queries: {len(some)}): "
-            "at least one class needs a query and another image"
+            f"no query has a positive in the gallery (queries: {len(some)}): at least one class "
+            "needs a query and another image, or give a gallery"
         )
     metrics = {f"recall@{k}": int(ranking.found(k).sum()) / queries for k in check_ks(ks)}
     metrics["precision@1"] = int(ranking.found(1).sum()) / queries

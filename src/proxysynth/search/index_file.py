@@ -108,7 +108,7 @@ class IndexFile(NamedTuple):
             raise NotAnIndex(f"there is no index {path}: {advice}") from error
         except IsADirectoryError as error:  # perhaps of a run
             advice = f"make one with `proxysynth index {path} FOLDER -o FILE`"
-            raise NotAnIndex(f"{path} is a folder, not an index: of a run, {advice}") from error
+            raise NotAnIndex(f"{path} is a folder, not an index; for a run, {advice}") from error
         except OSError as error:
             raise NotAnIndex(f"cannot open the index {path}: {reason(error)}; {WRITTEN}") from error
         except NotAnIndex:

@@ -98,7 +98,8 @@ def open_model(
         return ImageEmbedder(load(place, device, backbone=backbone, trust=trust))
     name, packaged = str(name), [key for key, item in BACKBONES.items() if item.published.package]
     if name not in packaged and not is_plain_name(name):
-        advice = f"give a run's folder or a backbone: {nearest(name, packaged)}, timm:NAME, hf:NAME"
+        known = f"{nearest(name, packaged)}, timm:NAME, hf:NAME"
+        advice = f"give a run's folder, or for a backbone {known}"
         raise ValueError(f"{existing_folder(name, advice)} is not the folder of a run: {advice}")
     # The pooled features of a backbone, as a run without training.
     pooling: Pooling = "own" if is_library(name) else "average"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 from rich import progress
 from rich.console import Console
@@ -19,6 +19,7 @@ Tick = Callable[[int, str], None]
 """tick(images, note): advances the bar by this many images; the note is shown next to it."""
 
 
+@runtime_checkable
 class Progress(Protocol):
     """What training reports to."""
 

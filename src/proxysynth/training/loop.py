@@ -53,16 +53,21 @@ def train(
     another run is refused.
 
     Args:
-        run: what to train; `default_run` makes one for a folder of images.
+        run: what to train; `proxysynth.training.default_run` makes one for a folder of images.
         folder: where to write; created if it does not exist.
-        resources: device, threads and caches of this machine; default: chosen automatically.
-        progress: receives the messages and metrics; default: nobody. The command line uses
-            `callbacks.Progress` with bars.
+        resources: a `proxysynth.training.Resources`: device, threads and caches of this machine;
+            default: chosen automatically.
+        progress: a `proxysynth.training.Progress`, which receives messages; default: silent.
         all_classes: train the run into `evaluated` inside the folder, then a run with the same
             settings on all classes into the folder itself. The result has the metrics of the first.
     """
     if not isinstance(run, Run):
-        raise ValueError(f"train takes a Run, such as default_run('photos'), got {run!r}")
+        advice = "make one with Run() or proxysynth.training.default_run('photos')"
+        raise ValueError(f"train takes a Run, got {run!r}: {advice}")
+    if not isinstance(resources, Resources | None):
+        raise ValueError(f"resources must be a proxysynth.training.Resources, got {resources!r}")
+    if not isinstance(progress, Progress | None):
+        raise ValueError(f"progress must be a proxysynth.training.Progress, got {progress!r}")
     with join_process_group() as ranks:
         reporter = progress if ranks.first and progress else Silent()
         machine = own_resources(resources or Resources(), ranks)

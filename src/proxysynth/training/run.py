@@ -11,7 +11,12 @@ from proxysynth import losses
 from proxysynth.distributed import check_shardable
 from proxysynth.distributed.sharded_loss import check_fraction
 from proxysynth.interfaces import ProxyLoss
-from proxysynth.losses.functional import check_not_negative, check_positive, plain_loss
+from proxysynth.losses.functional import (
+    check_loss,
+    check_not_negative,
+    check_positive,
+    plain_loss,
+)
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
 from proxysynth.values import LARGEST, check_integers, digest
@@ -24,7 +29,8 @@ OF_THE_RUN |= {"fold", "folds"}
 def _require(value: object, name: str, holds: bool, expected: str) -> None:
     """Raise unless a field holds what it must."""
     if not holds:
-        got = repr(getattr(value, name)).splitlines()[0]  # a network has many
+        got = repr(getattr(value, name))
+        got = got if "\n" not in got else type(getattr(value, name)).__name__  # of a network
         raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got}")
 
 
@@ -103,8 +109,9 @@ class Split:
         must("folds", self.folds >= 2, "at least 2")
         must("fold", fold is None or 0 <= fold < self.folds, f"0 to {self.folds - 1}")
         must("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing")
-        for name in ("train_pictures", "test_pictures"):
-            must(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
+        least = dict.fromkeys(("train_pictures", "test_pictures", "folds"), 1)
+        least |= dict.fromkeys(("train_classes", "test_classes", "faces_per_class", "seed"), 0)
+        check_integers(self, **{k: v for k, v in least.items() if getattr(self, k) is not None})
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
@@ -126,8 +133,8 @@ class Run:
     """One training. Equal runs give equal weights; `identity` is its hash.
 
     What differs between machines without changing the result (device, workers, folders) is in
-    `Resources`. The defaults are those for the built-in glyphs; `default_run` has those for
-    photographs. `proxysynth train --show-config` prints this list.
+    `Resources`. The defaults are those for the built-in glyphs; `proxysynth.training.default_run`
+    has those for photographs. `proxysynth train --show-config` prints this list.
 
     Args:
         data: "glyphs", a folder with one sub-folder per class, a CSV file, or "name:ROOT".
@@ -272,10 +279,14 @@ class Run:
 
     def __post_init__(self) -> None:
         must = partial(_require, self)
+        if isinstance(self.loss, type | str):
+            check_loss(self, self.loss)
         for held in (self.loss, plain_loss(self.loss)):
             known = KINDS.get(type(held).__name__) is type(held)
-            must("loss", known, "one of ps.LOSSES, perhaps in one of ps.REGULARIZERS")
+            must("loss", known, "a loss of proxysynth (train others in a loop of your own)")
         must("split", isinstance(self.split, Split), "a ps.Split")
+        for name in ("decay_epochs", "ks", "extended", "freeze", "crop_scale"):
+            must(name, isinstance(getattr(self, name), tuple | list), "a tuple")
         named = "a name; for your own network 'package.module:function', which returns it"
         must("backbone", isinstance(self.backbone, str), named)
         for name, hint in typing.get_type_hints(Run).items():

@@ -153,11 +153,16 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         kept = {name: getattr(earlier, name) for name in ("epochs", "warmup_epochs", "extended")}
-        if run.epochs > earlier.epochs and replace(run, **kept) == earlier and not extends:
+        differs = found.run != run and not extends
+        if differs and run.epochs >= earlier.epochs and replace(run, **kept) == earlier:
             whole = folder.parent if folder.name == EVALUATED else folder
+            steps = [count(epochs, "epoch") for epochs in (*earlier.extended, earlier.epochs)]
             advice = f"use `proxysynth train --resume --out {whole} --epochs {run.epochs}`"
-            raise WrongFolder(f"{whole} holds this run with {earlier.epochs} epochs: {advice}")
-        if found.run != run and not extends:
+            raise WrongFolder(
+                f"{whole} holds this run with {', extended to '.join(steps)}: {advice}, or in "
+                "Python Run.extend"
+            )
+        if differs:
             other = f"{folder} holds another run ({describe_differences(found.run, run)})"
             raise WrongFolder(f"{other}: choose another folder, or resume it with its own settings")
         return found
@@ -276,10 +281,11 @@ class Result:
         tested, images = self.tested, self.data.get("query", {}).get("pictures", 0)
         if 0 < images < 1 / LEAST_CHANGE:
             tested += f" ({count(images, 'image')}; one is {percent(1 / images)} points)"
-        command = f"Use it without training (`proxysynth index {self.backbone} FOLDER -o FILE`)"
+        name = self.backbone
+        command = f"`proxysynth index {name} FOLDER -o FILE`"
         if not lowered and not raised:
             same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
-            return f"Training {same}.{f' {command}.' if self.backbone else ''}"
+            return f"Training {same}.{f' {name} alone may do: {command}.' if name else ''}"
         if not lowered:
             return f"On {tested}, training raised {raised}."
         if raised:
@@ -287,7 +293,7 @@ class Result:
             return f"Training had mixed results on {tested}: {mixed}"
         return (
             f"Training made the results on {tested} worse: it lowered {lowered}, so the "
-            f"network before training is better. {command if self.backbone else 'Use that'}, or "
+            f"network before training is better. Use that{f' ({command})' if name else ''}, or "
             f"{HELPS}."
         )
 

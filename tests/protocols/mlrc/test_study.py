@@ -94,6 +94,8 @@ def test_more_trials_continue_an_existing_study(finished, tmp_path, monkeypatch)
     moved = more.best.params != first.best.params
     assert len(began) == 4 + 4 + (2 if moved else 0)
     assert [t.params for t in more.trials] == [t.params for t in finished[1].trials]
+    with pytest.raises(ValueError, match="--trials"):
+        run_study(few, tmp_path / "s", resources=MACHINE)
 
 
 def test_study_interrupted_anywhere_resumes_without_retraining(finished, tmp_path, monkeypatch):

@@ -41,7 +41,15 @@ from .search import (
 )
 from .settings import Study
 from .spaces import starts
-from .workers import Claimed, Queue, hide_password, import_optuna, open_storage, storage_errors
+from .workers import (
+    Claimed,
+    Queue,
+    hide_password,
+    import_optuna,
+    open_storage,
+    slots_of,
+    storage_errors,
+)
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -104,7 +112,12 @@ def run_study(
             claim_folder(folder, study, facts)
             opened = open_storage(location)
             made = _join(opened, study, facts, location)
-        searching = Queue(made, study.scale.trials)
+        count, known = study.scale.trials, made.get_trials(deepcopy=False)
+        # Beyond the count there may be failed trials, of workers that were too late.
+        states = [slot.current.state.name for slot in slots_of(known, len(known))[count:]]
+        if "COMPLETE" in states or "PRUNED" in states:
+            raise WrongFolder(f"the study has more than {count} trials already: raise --trials")
+        searching = Queue(made, count)
         trials = search(work, searching)
         best = best_of(trials)
         again = optuna.create_study(
