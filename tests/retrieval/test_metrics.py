@@ -184,7 +184,7 @@ BROKEN[2, 1] = math.nan
         (X, Y[:, None], {}, r"labels must be \(4,\)"),
         (X, Y.astype(float), {}, "labels must be integers, got float64"),
         (X, torch.from_numpy(Y).float(), {}, "labels must be integers, got torch.float32"),
-        (X, np.array(["a", "a", "b", "b"]), {}, "labels must be integers, got <U1"),
+        (X, np.array(["a", "a", "b", "b"]), {}, "labels must be integers, got strings"),
         (X, Y > 0, {}, "labels must be integers, got bool"),
         (X, Y, {"ks": 5}, "ks must be a sequence"),
         (X, Y, {"ks": (1, 0)}, "ks must be integers >= 1, got 0"),

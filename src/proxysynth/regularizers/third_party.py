@@ -159,7 +159,11 @@ class SynthesizedOver(nn.Module):
         ]
         for part in self.module.modules():
             counts = [key for key, value in vars(part).items() if type(value) is int and value == c]
-            found += [f"perhaps class_count={key!r}" for key in counts if key != self.class_count]
+            found += [
+                f"perhaps class_count={key!r}"
+                for key in counts
+                if key != (self.class_count or COUNT)
+            ]
         if not found or isinstance(error, torch.OutOfMemoryError):
             return error
         return ValueError(
