@@ -100,7 +100,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         data = model.recorded.data
         if index is None and (held_out := data["query"]["classes"] - data["shared_classes"]):
             held = f"Held out of training: {count(held_out, 'class', 'classes')} of {data['name']}"
-            console.say(f"{held}; predict with --index, which knows the labels of all its images.")
+            console.say(f"{held}; predict with --index, or train with --all-classes.")
         elif index is None:
             console.say("For the nearest class of every image, use --threshold none, or --index.")
     return {
