@@ -104,7 +104,7 @@ def report_of(run: Path, shop: Path) -> Any:
     return json.loads(json.dumps(made).replace(str(run), "RUN").replace(run.name, "RUN"))
 
 
-def test_embeddings_of(run: Path, shop: Path) -> Any:
+def saved_embeddings_of(run: Path, shop: Path) -> Any:
     made = read_finished(run)
     arrays = made.embedded()
     return made.query_names, made.classes, arrays.x.tolist(), arrays.y.tolist()
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[str, Callable[[Path, Path], Any], bool]] = {
     "model": ("run/model.safetensors", embeddings_of, False),
     "result": ("run/result.json", report_of, True),
     "metrics": ("run/metrics.jsonl", report_of, True),
-    "embeddings": ("run/embeddings.safetensors", test_embeddings_of, True),
+    "embeddings": ("run/embeddings.safetensors", saved_embeddings_of, True),
     "state": ("run/checkpoint/*/state.json", resumed, False),
     "tensors": ("run/checkpoint/*/tensors.safetensors", resumed, False),
     "index": ("shop.index", items_of, True),
@@ -144,7 +144,6 @@ CASES: dict[str, tuple[str, Callable[[Path, Path], Any], bool]] = {
     "journal": (".unfinished-shop.index.journal", repaired, False),
     "cache": ("cache/*/*.raw", cached_image, False),
 }
-test_embeddings_of.__test__ = False  # type: ignore[attr-defined]
 
 
 def prepare(name: str, shop: Path, place: Path) -> Path:
