@@ -9,8 +9,13 @@ from benchmarks import step
 
 
 @pytest.mark.parametrize("name", [*step.methods(), *step.OTHERS])
-def test_a_step(name: str) -> None:
+def test_a_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = step.batch(20)
+    monkeypatch.setattr(step, "batch", lambda c: made)
     step.make_step(name, 20)()
+    gradient = made[0].grad
+    assert gradient.isfinite().all()
+    assert gradient.any()
 
 
 def test_table_a() -> None:
