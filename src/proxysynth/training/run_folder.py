@@ -154,7 +154,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         kept = {name: getattr(earlier, name) for name in ("epochs", "warmup_epochs", "extended")}
         differs = found.run != run and not extends
-        longer = run.epochs > earlier.epochs or run.extended != earlier.extended
+        same_end = run.epochs == earlier.epochs and run.extended != earlier.extended
+        longer = run.epochs > earlier.epochs or same_end
         if differs and longer and replace(run, **kept) == earlier:
             whole = folder.parent if folder.name == EVALUATED else folder
             steps = [count(epochs, "epoch") for epochs in (*earlier.extended, earlier.epochs)]
