@@ -151,6 +151,10 @@ def test_every_image_is_in_one_cluster(shop, tmp_path, capsys, words):
         assert [one["number"] for one in made["clusters"]] == list(range(1, 5 if words else 9))
     assert 0 <= made["nmi"] <= 1
     assert len(made["sheets"]) == 1 + len(made["clusters"])
+    overview, *pages = map(Path, made["sheets"])
+    for page in pages:
+        assert f'<a href="{page.name}">' in overview.read_text()
+        assert f'<a href="{overview.name}">' in page.read_text()
     for cluster, sheet in zip(made["clusters"], made["sheets"][1:], strict=True):
         similarities = [one["similarity"] for one in cluster["images"]]
         assert similarities == sorted(similarities, reverse=True)

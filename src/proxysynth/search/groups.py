@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from proxysynth.formatting import count
@@ -22,6 +23,7 @@ from proxysynth.training.run_folder import make_folder
 NEAR_DUPLICATE = 0.95  # the similarity from which on two images are near-duplicates
 BLOCK = 2**22  # similarities held at once
 SHOWN = 200  # images on a contact sheet
+MEMBERS = 5  # images of each group or cluster in a list of them
 
 
 def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[list[Hit]]:
@@ -159,16 +161,20 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
     from proxysynth.search.contact_sheet import write_sheet  # matplotlib, slow
 
     make_folder(folder)
-    made = []
+    made, sections, overview = [], [], "index.html"
     for cluster in clusters:
         some = cluster.images[:SHOWN]
         lead = f"The {len(some)} nearest to the mean, with their similarity to it."
         name = "none" if cluster.number < 0 else f"{cluster.number:04d}"
         file, section = folder / f"{name}.html", ("Images", some)
-        made.append(write_sheet(file, index, cluster.title, lead, [section]))
-    sections = [(each.title, each.images[:6]) for each in clusters[:SHOWN]]
-    lead = f"{len(index):,} images of {index.root}, with the similarity to their cluster's mean."
-    return [write_sheet(folder / "index.html", index, "Clusters", lead, sections), *made]
+        up = Markup('{} <a href="{}">All clusters</a>').format(lead, overview)
+        made.append(write_sheet(file, index, cluster.title, up, [section]))
+        linked = Markup('<a href="{}">{}</a>').format(file.name, cluster.title)
+        sections.append((linked, cluster.images[:MEMBERS]))
+    lead = f"{len(index):,} images of {index.root}, with the similarity to their cluster's mean. "
+    lead += "Each heading links to all images of its cluster."
+    sheet = write_sheet(folder / overview, index, "Clusters", lead, sections[:SHOWN])
+    return [sheet, *made]
 
 
 @dataclass(frozen=True)
