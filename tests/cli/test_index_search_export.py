@@ -174,7 +174,7 @@ def test_export_to_onnx_and_torch(trained, shop, capsys):
     [
         (["index", "RUN", "gone", "-o", "x.index"], "does not exist"),
         (["index", "gone", "photos", "-o", "x.index"], "gone does not exist"),
-        (["index", "efficientnet_lite9", "photos", "-o", "x"], "did you mean 'efficientnet_lite"),
+        (["index", "efficientnet_lite9", "photos", "-o", "x"], "choose one of efficientnet_lite0"),
         (["index", "RUN", "photos", "-o", "photos"], "is a folder"),
         (["index", "RUN", "photos", "-o", "photos/class0/0.png"], "not an index"),
         (["index", "RUN", "photos"], "the following arguments are required: -o"),
@@ -199,6 +199,14 @@ def test_export_to_onnx_and_torch(trained, shop, capsys):
         (["search", "shop.index", "photos"], "must be an image file"),
         (["predict", "shop.index", "photos"], "predict RUN --index shop.index"),
         (["predict", "RUN", "photos", "-k", "5"], "--index"),
+        (["index", "photos", "RUN", "-o", "x.index"], "the run comes first"),
+        (["predict", "photos", "RUN"], "the run comes first"),
+        (["search", "photos", "shop.index"], "the index comes first"),
+        (["search", "photos/class0/0.png", "shop.index"], "the index comes first"),
+        (
+            ["export", "shop.index", "--to", "onnx", "-o", "x"],
+            "an index can be exported to parquet",
+        ),
         (["eval", "shop.index"], "proxysynth eval shop.index FOLDER"),
         (["export", "RUN", "-o", "x"], "arguments are required: --to; see"),
         (["export", "RUN", "--to", "tflite", "-o", "x"], "choice 'tflite'"),

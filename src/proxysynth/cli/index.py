@@ -15,14 +15,20 @@ from proxysynth.data import UnreadableImage
 from proxysynth.formatting import count
 from proxysynth.search.build import scan_folder, update_index
 from proxysynth.search.export import export
-from proxysynth.search.groups import agreement, cluster_index, find_duplicates, write_sheets
+from proxysynth.search.groups import (
+    MEMBERS,
+    agreement,
+    cluster_index,
+    find_duplicates,
+    write_sheets,
+)
 from proxysynth.search.index import Hit, Index
 from proxysynth.search.model import open_model
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.inference import BATCH, Prediction, Trained, load
+from proxysynth.training.run_folder import RUN
 
 SHOWN = 20  # unreadable files, groups or clusters listed in the terminal
-MEMBERS = 5  # images listed of each group or cluster
 ANY = -2.0  # a threshold below every similarity
 
 
@@ -32,6 +38,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
     options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
     with usage_errors():
+        _check_order(args.model, [args.folder], "index RUN FOLDER")
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
         built = update_index(model, args.folder, args.out, **options, progress=progress)
     for bad in built.unreadable[:SHOWN]:
@@ -64,6 +71,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         if args.run.is_file():
             raise ValueError(f"{args.run} is a file: use `predict RUN --index {args.run}`")
+        _check_order(args.run, args.pictures, "predict RUN IMAGE")
         if args.k != 1 and args.index is None:
             raise ValueError(f"-k {args.k} needs --index")
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
@@ -113,6 +121,12 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _check_order(run: str | Path, images: Sequence[Path], usage: str) -> None:
+    """Raise ValueError if a run is given in the place of images, and no run in its own."""
+    if not (Path(run) / RUN).exists() and any((place / RUN).exists() for place in images):
+        raise ValueError(f"the run comes first: `proxysynth {usage}`")
+
+
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
         return [path / file.path for file in scan_folder(path)]
@@ -146,7 +160,7 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         at = f"at {args.threshold:g} or above; a lower --threshold finds more"
         console.say(f"No near-duplicates among {len(index):,} images {at}.")
     nearest = "similarity to the nearest image of the group"
-    _show(console, nearest, titled)
+    _show(console, "group", nearest, titled)
     if args.out is not None:
         from proxysynth.search.contact_sheet import write_sheet
 
@@ -171,7 +185,7 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
     console = output(args)
     titled = [(each.title, each.images) for each in clusters]
-    _show(console, "similarity to the mean of the cluster", titled)
+    _show(console, "cluster", "similarity to the mean of the cluster", titled)
     if nmi is not None:
         console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
     if sheets:
@@ -193,7 +207,9 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, number: str, groups: Sequence[tuple[str, Sequence[Hit]]]) -> None:
+def _show(
+    console: Console, kind: str, number: str, groups: Sequence[tuple[str, Sequence[Hit]]]
+) -> None:
     """Print the first groups of images, and the first images of each, below a heading."""
     if groups:
         console.say(f"Columns: {number}, path")
@@ -202,9 +218,9 @@ def _show(console: Console, number: str, groups: Sequence[tuple[str, Sequence[Hi
         for hit in images[:MEMBERS]:
             console.say(f"  {hit.similarity:.4f}  {hit.path}")
         if len(images) > MEMBERS:
-            console.say(f"  ... and {len(images) - MEMBERS:,} more")
+            console.say(f"  ... and {count(len(images) - MEMBERS, 'more image')}")
     if len(groups) > SHOWN:
-        console.say(f"... and {len(groups) - SHOWN:,} more; --json lists all of them")
+        console.say(f"... and {count(len(groups) - SHOWN, f'more {kind}')}; --json lists all")
 
 
 def run_export(args: argparse.Namespace) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def update_index(
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
     return IndexUpdate(
-        file=out,
+        file=Path(file),
         items=len(items),
         embedded=len(new) - resumed,
         resumed=resumed,
@@ -212,7 +212,7 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     Hidden files are skipped and links are followed. A broken link is listed with size and time 0,
     so that it is reported when it is read.
     """
-    base = existing_folder(folder, "give a folder of images")
+    base = existing_folder(folder, "an index takes a folder of images")
     found = []
     for place in files_below(base):
         if is_image(place):

@@ -65,7 +65,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
     """
     what, kinds = ("an index", _INDEX) if isinstance(source, Index) else ("a model", _MODEL)
     if to not in kinds:
-        raise ValueError(f"to must be one of {', '.join(kinds)} for {what}, got {to!r}")
+        raise ValueError(f"{what} can be exported to {' or '.join(kinds)}, got {to!r}")
     out = Path(os.path.abspath(os.path.expanduser(file)))
     if not out.parent.is_dir():
         raise ValueError(f"there is no folder {out.parent} to write {out.name} to: create it first")
@@ -76,7 +76,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
             about |= _INDEX[to](source, unfinished)
             difference = 0.0
             if to == "npy":
-                about["items_file"] = str(_write_items(source, out))
+                about["items_file"] = str(Path(file).with_name(_write_items(source, out).name))
         else:
             write, opened = _MODEL[to]
             # On the CPU, with the weights in the layout that other programs expect.
@@ -91,7 +91,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
         raise cannot_write(out, error, "nothing was written") from error
     finally:
         unfinished.unlink(missing_ok=True)
-    return Exported(out, difference, about)
+    return Exported(Path(file), difference, about)
 
 
 def describe(model: Trained) -> dict[str, Any]:

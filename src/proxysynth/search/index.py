@@ -327,8 +327,12 @@ class Index:
         if wanted is None:
             return None if made is None else made.thresholds.get(DEFAULT_TARGET)
         if made is None:
+            name = self.model.name
+            if run is None and self.model.folder is None:
+                advice = "use a similarity such as --threshold 0.6, or an index made by a run"
+                raise ValueError(f"{name} was not trained here, so it has no thresholds: {advice}")
             advice = "give a similarity with --threshold, or the folder of a moved run with --run"
-            raise ValueError(f"no thresholds of {self.model.name} were found: {advice}")
+            raise ValueError(f"no thresholds of {name} were found: {advice}")
         return made.threshold(wanted)
 
     def approximate(self, say: Callable[[str], None] | None = None) -> Approximate:

@@ -138,6 +138,14 @@ def damaged(path: Path, what: str) -> NotAnIndex:
     return NotAnIndex(f"the index {path} is damaged ({what}): repair it with {repair}")
 
 
+def is_index(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is an index that can be opened."""
+    try:
+        return bool(IndexFile.open(Path(path)))
+    except NotAnIndex:
+        return False
+
+
 def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     try:
         length = int.from_bytes(file.read(8), "little")
