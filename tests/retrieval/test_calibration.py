@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -120,6 +120,16 @@ def test_two_classes_are_too_few_to_check_and_one_to_fit() -> None:
     x, y = classes(30, 2)
     assert calibrate(x, y).fitted_on == "unchecked"
     assert calibrate(x, np.zeros(30, dtype=int)) is None
+
+
+def test_target_is_described_with_its_rate_elsewhere() -> None:
+    rates = {target: {"far": 0.0476} for target in ("far=0.01", "f1")}
+    fitted = {"thresholds": {"far=0.01": 0.5, "f1": 0.4}, "rates": rates, "eer": 0.1, "auc": 0.9}
+    made = Calibration(**fitted, fitted_on="test", curve=[], same=1, different=1)
+    assert made.about() == "fitted to 1% false accepts; 4.8% estimated on new classes"
+    assert made.about("f1") == "fitted to f1; 4.8% false accepts estimated on new classes"
+    assert "on the test classes" in replace(made, fitted_on="held_out").about()
+    assert replace(made, fitted_on="unchecked").about() == "fitted to 1% false accepts"
 
 
 def test_json_round_trip() -> None:

@@ -137,7 +137,7 @@ def test_serve_reloads_on_signal_and_stops_on_interrupt(shop, tmp_path) -> None:
         logged = json.loads(served.stdout.readline())
         assert (logged["path"], logged["status"]) == ("/api/health", 200)
         served.send_signal(signal.SIGHUP)
-        assert "loaded again" in served.stderr.readline()
+        assert served.stderr.readline() == "INFO: Index reloaded: 48 images\n"
         with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
             assert b"proxysynth_index_loads 2.0" in answer.read()
         served.send_signal(signal.SIGINT)

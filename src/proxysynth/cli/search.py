@@ -14,6 +14,7 @@ from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.retrieval.calibration import DEFAULT_TARGET
 from proxysynth.search.index import Index
+from proxysynth.search.index_file import is_index
 
 SHEET = Path("neighbors.html")
 
@@ -28,6 +29,8 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
             raise ValueError("--target needs --same")
         if any(map(os.path.isdir, args.pictures)):
             raise ValueError("a query must be an image file: for folders, use `predict` or `eval`")
+        if not is_index(args.index) and any(map(is_index, args.pictures)):
+            raise ValueError("the index comes first: `proxysynth search INDEX IMAGE`")
         index = Index.open(args.index, folder=args.folder)
         if any(index.find(picture) is None for picture in args.pictures):
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
@@ -47,7 +50,9 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     else:
         console.say("No image in the index is that similar.")
     if args.same and same_from is not None:
-        console.say(f"Shown: similarity {same_from:.4f} or more ({target}); --target changes this.")
+        made = index.calibration(args.run)
+        about = target if made is None else made.about(target)
+        console.say(f"Shown: similarity {same_from:.4f} or more ({about}); --target changes this.")
     facts: dict[str, Any] = {
         "index": str(args.index),
         "items": len(index),

@@ -94,6 +94,9 @@ class Health(BaseModel):
     threshold: float | None = Field(
         description="the similarity from which on two images are of the same class"
     )
+    threshold_about: str | None = Field(
+        description="what the threshold was fitted to, and its rate of false accepts"
+    )
     version: str
 
 
@@ -176,6 +179,7 @@ def api(service: Service) -> APIRouter:
                 "model": model,
                 "report": now.report is not None,
                 "threshold": now.threshold,
+                "threshold_about": now.threshold_about,
                 "version": __version__,
             }
         )

@@ -68,6 +68,7 @@ def serve(
 
     handler = NonBlockingHandler(sys.stderr)
     logging.basicConfig(format="%(levelname)s: %(message)s", handlers=[handler])
+    logging.getLogger("proxysynth").setLevel(logging.INFO)
     with suppress(ValueError, AttributeError):  # not in the main thread; not on this system
         signal.signal(signal.SIGHUP, reload)
     config = uvicorn.Config(

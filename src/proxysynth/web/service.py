@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from proxysynth.retrieval.calibration import DEFAULT_TARGET
 from proxysynth.search.index import Hit, Index
 from proxysynth.training.run_folder import find_run
 
@@ -106,6 +107,7 @@ class Snapshot:
     folder: Path | None = None  # of the run
     seen: frozenset[str] | None = None  # the classes that the model was trained on
     threshold: float | None = None  # the similarity from which two images count as the same class
+    threshold_about: str | None = None  # what it was fitted to, and its rate of false accepts
 
     @staticmethod
     def of(index: Index, run: str | os.PathLike[str] | None = None) -> Snapshot:
@@ -114,11 +116,13 @@ class Snapshot:
         if place is None:
             return Snapshot(index)
         try:
-            recorded, threshold = find_run(Path(place)), index.threshold(run=run)
+            recorded, made = find_run(Path(place)), index.calibration(run)
         except (ValueError, OSError, RuntimeError):
-            recorded = threshold = None
+            recorded = made = None
         seen = None if recorded is None else frozenset(recorded.classes)
-        return Snapshot(index, Path(place), seen, threshold)
+        threshold = None if made is None else made.thresholds.get(DEFAULT_TARGET)
+        about = None if made is None or threshold is None else made.about()
+        return Snapshot(index, Path(place), seen, threshold, about)
 
     @property
     def report(self) -> Path | None:
@@ -252,7 +256,7 @@ class Service:
             if new is not old:
                 self.current = Snapshot.of(new, self._run)
                 self.loads += 1
-                log.warning("the index was loaded again: %s images now", f"{len(new):,}")
+                log.info("Index reloaded: %s images", f"{len(new):,}")
             self._last_warning = ""
         except (ValueError, OSError) as error:
             if str(error) != self._last_warning:  # once, not four times a second

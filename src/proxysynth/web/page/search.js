@@ -199,7 +199,7 @@ export class Search {
     image.onerror = () => image.classList.add("broken");
     loadImage(image, thumbnail(hit.number, this.generation));
     const shot = element("span", "shot", image);
-    if (hit.same) shot.append(badge("same", "likely match", "similar enough to be of the same class, by the threshold of the model"));
+    if (hit.same) shot.append(badge("same", "likely match", `its similarity reaches the model's same-class threshold (${this.shared.facts?.threshold_about})`));
     if (hit.seen === false) shot.append(badge("", "unseen", "of a class that was not used in training"));
     const name = hit.label ?? hit.path.split("/").pop();
     const shown = element("span", "name", ...breakable(this.captions.get(hit.label) ?? name));
