@@ -6,6 +6,7 @@ import pytest
 
 from proxysynth.formatting import (
     and_join,
+    change,
     count,
     distinct_captions,
     duration,
@@ -42,6 +43,12 @@ def test_percent(value, shown):
 )
 def test_points_are_signed_unless_zero(value, shown):
     assert points(value) == shown
+
+
+def test_change_matches_the_rounded_numbers():
+    before, after = 0.602249, 0.635451  # 60.22 and 63.55; their difference is 3.32
+    assert points(after - before, 2) == "+3.32"
+    assert points(change(before, after), 2) == "+3.33"
 
 
 def test_text_formatting():

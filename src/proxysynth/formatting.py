@@ -50,6 +50,11 @@ def points(value: float | None, digits: int = 1) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
+def change(before: float, after: float, digits: int = 2) -> float:
+    """The difference of two fractions as `percent` shows them, so that it matches them."""
+    return (round(100 * after, digits) - round(100 * before, digits)) / 100
+
+
 def count(n: int, singular: str, plural: str | None = None) -> str:
     """1 picture, 1,600 pictures."""
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"

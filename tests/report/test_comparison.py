@@ -154,6 +154,14 @@ def test_interval_including_zero_shows_no_difference(tmp_path, pictures):
     assert made.settings == {"lr": ("0.1", "0.2"), "seed": ("0, 1", "5, 6")}
 
 
+def test_printed_differences_match_the_printed_numbers(tmp_path, pictures):
+    made = groups(tmp_path, pictures, (0.602249,) * 3, (0.635451,) * 3)
+    (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
+    assert made.difference_text(made.runs[3], "recall@1") == "+3.33"
+    assert found.printed == pytest.approx(0.0333)
+    assert "+3.32" not in shown(made)
+
+
 @pytest.mark.parametrize(("gain", "small"), [(0.001, True), (0.02, False)])
 def test_small_difference_is_labeled_small(tmp_path, pictures, gain, small):
     first = (0.90, 0.92, 0.94)

@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup
 
 from proxysynth import formatting
-from proxysynth.formatting import and_join, metric_name, percent, points
+from proxysynth.formatting import and_join, change, metric_name, percent, points
 from proxysynth.values import digest
 
 from .examples import Disagreement, disagreement
@@ -76,6 +76,7 @@ class Contrast:
     group: Group
     measure: str
     difference: float  # the group's mean minus the first group's
+    printed: float  # the same of both means as they are printed
     interval: Interval | None  # the 95% confidence interval; None if it cannot be estimated
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
     seeds: int  # of the group that has fewer
@@ -142,6 +143,12 @@ class Comparison:
         if run is first or not both or not _same_test(first, run):
             return None
         return run.metrics[measure] - first.metrics[measure]
+
+    def difference_text(self, run: FinishedRun, measure: str) -> str:
+        """The difference of both metrics as they are printed; empty if there is none."""
+        if self.difference(run, measure) is None:
+            return ""
+        return points(change(self.runs[0].metrics[measure], run.metrics[measure]), 2)
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain JSON, without its pictures."""
@@ -228,7 +235,9 @@ def contrast(first: Group, group: Group, measure: str) -> Contrast | None:
     if paired:
         b = [b[group.seeds.index(seed)] for seed in first.seeds]
     interval = difference_interval(a, b, paired)
-    return Contrast(group, measure, fmean(b) - fmean(a), interval, paired, min(len(a), len(b)))
+    mean, base = fmean(b), fmean(a)
+    ends = mean - base, change(base, mean)
+    return Contrast(group, measure, *ends, interval, paired, min(len(a), len(b)))
 
 
 def _same_test(a: FinishedRun, b: FinishedRun) -> bool:

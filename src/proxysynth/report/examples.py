@@ -164,12 +164,26 @@ class Pictures:
     def of_gallery(self, index: int) -> str | None:
         return _shown(self.gallery, index)
 
+    def query_name(self, index: int) -> str:
+        return _name(self.query, index)
+
+    def gallery_name(self, index: int) -> str:
+        return _name(self.gallery, index)
+
 
 def _shown(pictures: dict[int, tuple[Listing, int]], index: int) -> str | None:
     if index not in pictures:
         return None
     listing, at = pictures[index]
     return thumbnail(read_image(listing, at) if listing.root is None else listing.path(at))
+
+
+def _name(pictures: dict[int, tuple[Listing, int]], index: int) -> str:
+    """The path of an image in its data; empty if it is missing."""
+    if index not in pictures:
+        return ""
+    listing, at = pictures[index]
+    return listing.names[at]
 
 
 def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from proxysynth.errors import cannot_write
 from proxysynth.files import write_bytes
-from proxysynth.formatting import and_join, count, duration, metric_name, percent, points
+from proxysynth.formatting import and_join, change, count, duration, metric_name, percent, points
 
 
 def tone(change: float) -> str:
@@ -43,7 +43,7 @@ def environment(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (and_join, count, duration, metric_name, percent, points, tone, with_code)
+    filters = (and_join, change, count, duration, metric_name, percent, points, tone, with_code)
     made.filters |= {function.__name__: function for function in filters}
     return made
 

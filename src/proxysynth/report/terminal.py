@@ -26,8 +26,8 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     for run in comparison.runs:
         cells = []
         for key in measures:
-            change = comparison.difference(run, key)
-            below = "" if change is None else f"\n[dim]{points(change, 2)}[/]"
+            change = comparison.difference_text(run, key)
+            below = f"\n[dim]{change}[/]" if change else ""
             cells.append(percent(run.metrics.get(key), 2) + below)
         letter = comparison.group_of(run).letter
         rows.append((letter, escape(run.name), str(run.run.seed), *cells))
@@ -44,7 +44,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         title = f"Against {groups[0].letter}, in percentage points"
         rows = []
         for item in comparison.contrasts:
-            difference = f"[{COLORS[item.tone]}]{points(item.difference, 2)}[/]"
+            difference = f"[{COLORS[item.tone]}]{points(item.printed, 2)}[/]"
             texts = (difference, item.interval_text, item.summary)
             rows.append((item.group.letter, metric_name(item.measure), *texts))
         _show(console, title, ("", "metric", "difference", "95 % interval", ""), rows)
