@@ -374,4 +374,6 @@ def test_findings_have_at_most_ten_sentences(tables: Tables) -> None:
     assert 8 <= len(found) <= 10
     assert any("+1.0 points on average" in text and "Table 6" in text for text in found)
     assert all(text.endswith(".") for text in found)
+    (ablations,) = [text for text in found if text.startswith("Of the ablations")]
+    assert "not beyond the spread" in ablations
     assert findings(ours, [], SCALES["smoke"])[0].endswith("meaningless.")

@@ -181,7 +181,7 @@ def test_weights_reach_only_pretrained_networks(tmp_path: Path) -> None:
 
 
 def test_studies_of_a_table_are_run_and_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("proxysynth.paper.tables.mlrc.LOSSES", ("norm_softmax",))
     words = ("tableG", "--scale", "smoke", "--out", str(tmp_path / "out"), "--threads", "1")
@@ -192,6 +192,9 @@ def test_studies_of_a_table_are_run_and_resumed(
 
     table = run_paper(_args(*words))["artifacts"]["tableG"]
     assert (table["cells"], table["measured"]) == (12, 12)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Study ")]
+    assert [line.split(",")[0] for line in said] == ["Study 1 of 2", "Study 2 of 2"]
+    assert all("on distorted glyphs 1" in line for line in said)
     made = results()
     assert set(made) == {"cub200-norm_softmax-none", "cub200-norm_softmax-proxy_synthesis"}
     plan = run_paper(_args(*words, "--plan", "--json"))

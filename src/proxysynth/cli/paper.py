@@ -14,7 +14,7 @@ from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.formatting import count, duration
 from proxysynth.paper.artifacts import TITLES
-from proxysynth.values import look_up
+from proxysynth.values import suggestion
 
 if TYPE_CHECKING:
     from proxysynth.paper.artifact import Artifact
@@ -32,7 +32,9 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("name tables or figures, see `proxysynth paper --list`, or give `all`")
     with usage_errors():
         for name in names:
-            look_up(name, {**TITLES, "all": ""}, "artifact")
+            if name not in (known := {**TITLES, "all": ""}):
+                meant = suggestion(name, known)
+                raise ValueError(f"unknown artifact {name!r}: {meant}see `proxysynth paper --list`")
     from proxysynth.errors import cannot_write, reason
     from proxysynth.files import CannotWrite
     from proxysynth.paper.artifacts import load_artifacts
@@ -136,7 +138,8 @@ def _show_plan(
     if args.runs:
         lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]
         lines += [("(searched)", plan.times[run], label(run)) for run in plan.later]
-        lines += [("study", plan.times[name], name) for name in plan.studies]
+        studies = plan.studies.items()
+        lines += [("study", plan.times[name], label(study.base)) for name, study in studies]
         for what, seconds, text in lines:
             console.say(f"{what:12}  {duration(seconds, rough=True):>12}  {text}")
     else:

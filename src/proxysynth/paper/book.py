@@ -37,6 +37,7 @@ from proxysynth.paper.store import Store, label, requests, unusual
 from proxysynth.paper.tables.cells import PAIR
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.report.pages import write_page
+from proxysynth.report.statistics import difference_interval
 from proxysynth.training.loop import NOT_FINITE
 from proxysynth.training.run import Run
 from proxysynth.values import encode
@@ -193,7 +194,14 @@ def findings(tables: Mapping[str, Table], checked: Sequence[Checked], scale: Sca
         rows = tables["table1"].rows
         found = {row.labels[0]: ours.value("table1", row.key, "R@1") for row in rows}
         best = max(found, key=found.__getitem__)
-        return f"Of the ablations, {best} has the highest Recall@1 ({listed(found)}; Table 1)."
+        seeds = {row.labels[0]: row.cells[0].ours for row in rows}
+        top = seeds.pop(best)
+        intervals = [difference_interval(other, top, paired=True) for other in seeds.values()]
+        beyond = all(interval and interval[0] > 0 for interval in intervals)
+        spread = "" if beyond else ", but not beyond the spread of the seeds"
+        return (
+            f"Of the ablations, {best} has the highest Recall@1{spread} ({listed(found)}; Table 1)."
+        )
 
     def by_search() -> str:
         heads = [head for head in tables["table4"].columns if head.key.endswith("map@r")]

@@ -31,7 +31,7 @@ from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.protocols.mlrc.search import BarsOnly
 from proxysynth.report.settings import changed, method
 from proxysynth.report.study import write_study
-from proxysynth.training.callbacks import Bars, Progress
+from proxysynth.training.callbacks import Progress
 from proxysynth.training.inference import Trained, load
 from proxysynth.training.loop import train
 from proxysynth.training.resources import Resources
@@ -272,11 +272,14 @@ def train_all(
     chosen = requests(artifacts.values(), scale, store.pick).runs
     later = [run for run in chosen if run not in known.runs]
     failed |= train_missing(later, store, resources, progress, estimate)
-    for name, study in known.studies.items():
-        if not store.study(name, study):
-            folder = store.folder / STUDIES / name
-            progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
-            write_study(run_study(study, folder, resources=resources, progress=Bars()), folder)
+    studies = {name: each for name, each in known.studies.items() if not store.study(name, each)}
+    left = sum(map(estimate.study, studies.values()))
+    for number, (name, study) in enumerate(studies.items(), 1):
+        about = f"Study {number} of {len(studies)}, about {duration(left, rough=True)} left"
+        progress.say(f"{about}: {label(study.base)}")
+        folder = store.folder / STUDIES / name
+        write_study(run_study(study, folder, resources=resources, progress=progress), folder)
+        left -= estimate.study(study)
     return failed
 
 

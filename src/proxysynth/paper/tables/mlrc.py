@@ -13,6 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from proxysynth.formatting import count
 from proxysynth.paper.artifact import Cell, Column, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import NAMES, NETWORK, Scale
@@ -113,9 +114,10 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
 def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
     """How much was searched and repeated for a benchmark's rows."""
     counted = [found for found in studies if found.get("trials")]
-    amounts = {tuple(map(found.get, ("trials", "folds", "repetitions"))) for found in counted}
+    sizes = ("trials", "folds", "repetitions")
+    amounts = {tuple(found.get(size, 0) for size in sizes) for found in counted}
     each = " or ".join(
-        f"{trials} trials of {folds} folds and {repetitions} repetitions"
+        f"{count(trials, 'trial')} of {folds} folds and {count(repetitions, 'repetition')}"
         for trials, folds, repetitions in sorted(amounts, key=str)
     )
     pruned = sum(int(found.get("pruned") or 0) for found in counted)
