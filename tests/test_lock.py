@@ -34,6 +34,18 @@ def test_lock_is_released(tmp_path):
             locked(tmp_path).__enter__()
 
 
+def test_failure_removes_a_folder_that_holds_nothing_else(tmp_path):
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    for folder in (empty, full):
+        folder.mkdir()
+    (full / "file").write_text("")
+    for folder in (empty, full):
+        with pytest.raises(ValueError, match="failed"), locked(folder):
+            raise ValueError("failed")
+    assert not empty.exists()
+    assert (full / "file").exists()
+
+
 def test_unwritable_folder_is_reported(tmp_path, monkeypatch):
     import errno
     import os

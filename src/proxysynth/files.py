@@ -130,5 +130,11 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         with contextlib.suppress(OSError):
             path.write_text(f"process {os.getpid()}\n")
         yield
+    except Exception:
+        with contextlib.suppress(OSError):
+            if os.listdir(folder) == [LOCK]:  # a failure leaves nothing behind
+                path.unlink()
+                folder.rmdir()
+        raise
     finally:
         lock.release()

@@ -7,7 +7,9 @@ hundreds of Runs behind a table read them once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -43,7 +45,14 @@ class UnreadableImages(TrainingFailed):
         self.total = total
 
     def __str__(self) -> str:
-        return f"{self.summary()}; fix or remove them, or skip them with --skip-bad"
+        advice = "fix or remove them"
+        if len(self.images) < self.total:
+            advice += ", or skip them with --skip-bad"
+        if any(each.reason == os.strerror(errno.ENOENT).lower() for each in self.images):
+            advice += (
+                "; paths in a CSV are relative to its folder: --set split.root=DIR changes that"
+            )
+        return f"{self.summary()}; {advice}"
 
     def summary(self) -> str:
         named = some_names((f"{e.path} ({e.reason})" for e in self.images), SHOWN)
