@@ -12,6 +12,7 @@ import proxysynth as ps
 from proxysynth.values import (
     build,
     decode,
+    describe_differences,
     digest,
     encode,
     parse_field,
@@ -97,6 +98,16 @@ def test_first_name_with_same_prefix_is_suggested() -> None:
     assert suggestion("lite", ["lite2", "lite0", "heavy"]) == "did you mean 'lite0'? "
     assert suggestion("lihte2", ["lite2", "lite0"]) == "did you mean 'lite2'? "
     assert suggestion("x", ["xyz"]) == ""
+
+
+def test_equally_close_names_are_not_guessed() -> None:
+    assert suggestion("table7", ["table1", "table2", "figure1"]) == ""
+    assert "'figure1'" in suggestion("figur1", ["table1", "figure1", "figure2"])
+
+
+def test_differences_call_none_what_users_type() -> None:
+    text = describe_differences({"image_size": 96}, {"image_size": None})
+    assert text == "image_size 96 there, none here"
 
 
 def test_settings() -> None:

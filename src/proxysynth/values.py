@@ -42,7 +42,10 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     """The question whether the closest name was meant; empty if none is close."""
     names = sorted(names)
     longer = [known for known in names if known.startswith(name)] if len(name) > 2 else []
-    close = longer or difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=2)
+    if len({difflib.SequenceMatcher(None, one, name).ratio() for one in close}) < len(close):
+        close = []  # equally close: either would be a guess
+    close = longer or close
     return f"did you mean {close[0]!r}? " if close else ""
 
 
@@ -229,8 +232,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 def describe_differences(there: Any, here: Any, where: Sequence[str] = ("there", "here")) -> str:
     """The first settings in which two values differ: "epochs 30 there, 20 here; ..."."""
     a, b = flatten(encode(there)), flatten(encode(here))
+
+    def shown(value: Any) -> str:
+        return "none" if value is None else repr(value)
+
     different = [
-        f"{path} {a.get(path, 'absent')!r} {where[0]}, {b.get(path, 'absent')!r} {where[1]}"
+        f"{path} {shown(a.get(path, 'absent'))} {where[0]}, "
+        f"{shown(b.get(path, 'absent'))} {where[1]}"
         for path in {**a, **b}
         if a.get(path) != b.get(path)
     ]

@@ -104,6 +104,12 @@ def test_show_config_as_json_and_as_toml(capsys) -> None:
         assert expected in capsys.readouterr().out
 
 
+def test_printed_settings_call_none_what_the_file_calls_it() -> None:
+    text = to_toml(Run())
+    assert "None" not in text
+    assert '"none": the size used in testing' in text
+
+
 @pytest.mark.parametrize("kind", [Run, Split])
 def test_every_field_has_unique_help(kind: type) -> None:
     about = field_help(kind)

@@ -51,6 +51,42 @@ def test_every_unreadable_image_is_reported_with_its_reason(words, capsys, tmp_p
     assert all(f"{path}: the file is empty\n" in err for path in bad)
 
 
+def test_failed_run_leaves_no_folder(words, capsys, tmp_path) -> None:
+    (tmp_path / "set" / "class0" / "bad.png").write_bytes(b"")
+    assert run(capsys, *words, "--out", tmp_path / "run")[0] == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_files_of_a_csv_explain_the_root(words, capsys, tmp_path) -> None:
+    lines = [f"other/{label}/{i}.png,{label}" for label in "abcd" for i in range(2)]
+    table = tmp_path / "list.csv"
+    table.write_text("\n".join(["path,label", *lines]))
+    code, _, err = run(capsys, "train", table, *words[2:], "--out", tmp_path / "run")
+    assert code == 1
+    assert "split.root" in err
+    assert "--skip-bad" not in err
+
+
+@pytest.mark.parametrize("root", [None, "set"])
+def test_next_step_of_a_csv_is_an_index_of_its_folder(words, capsys, tmp_path, root) -> None:
+    files = sorted((tmp_path / "set").glob("*/*.png"))
+    start = tmp_path / (root or "")
+    lines = [f"{path.relative_to(start)},{path.parent.name}" for path in files]
+    table = tmp_path / "list.csv"
+    table.write_text("\n".join(["path,label", *lines]))
+    given = ["--set", f"split.root={start}"] if root else []
+    code, out, _ = run(capsys, "train", table, *words[2:], *given, "--out", tmp_path / "run")
+    assert code == 0
+    assert f"Next: proxysynth index {tmp_path / 'run'} {start} -o run.index" in out
+
+
+@pytest.mark.parametrize("option", [("--epochs", 0), ("--seed", -1)])
+def test_wrong_number_names_its_option(capsys, option) -> None:
+    code, _, err = run(capsys, "train", *option)
+    assert code == 2
+    assert f"{option[0]} must be" in err
+
+
 def test_resume_with_skip_bad_is_rejected_as_a_different_run(words, capsys, tmp_path):
     assert run(capsys, *words, "--out", tmp_path / "run")[0] == 0
     code, out, err = run(capsys, "train", "--resume", "--skip-bad", "--out", tmp_path / "run")
@@ -72,7 +108,7 @@ def test_train_with_all_classes(words, capsys, tmp_path) -> None:
     evaluated = json.loads((place / "evaluated" / "result.json").read_text())
     assert printed["metrics"] == evaluated["metrics"]
     page = (place / "report.html").read_text()
-    assert "trained on all classes (6, 24 images)" in page
+    assert "trained on all 6 classes (24 images)" in page
     assert "--all-classes" in page
     assert (place / "evaluated" / "report.html").is_file()
     # A kill between the two trainings, or before the report.
@@ -83,7 +119,7 @@ def test_train_with_all_classes(words, capsys, tmp_path) -> None:
     assert code == 0
     again = json.loads(out)
     assert again["checksums"]["model.safetensors"] == printed["checksums"]["model.safetensors"]
-    assert (place / "report.html").read_text().count("trained on all classes") == 1
+    assert (place / "report.html").read_text().count("trained on all 6 classes") == 1
     # More epochs, of both.
     code, out, _ = run(capsys, "train", "--resume", "--out", place, "--epochs", 2, "--json")
     assert code == 0

@@ -96,6 +96,11 @@ def test_images_are_embedded_in_the_report(report):
     assert all(given["src"].startswith("data:image/jpeg;base64,") for given in images)
 
 
+def test_thumbnails_carry_the_name_of_their_file(report):
+    images = [given for name, given in report.tags if name == "img"]
+    assert all(given["title"].endswith((".png", ".jpg")) for given in images)
+
+
 def test_report_shows_settings_command_and_provenance(report, run):
     text = report.text
     settings = text[text.index("Different from the defaults") : text.index("at their defaults")]
@@ -215,7 +220,7 @@ def test_one_evaluation_and_validation_curves(tmp_path, pictures):
 
 @pytest.mark.parametrize(("a", "title"), [(0.75, "Interpolation"), (1.0, "Embedding layer")])
 def test_report_describes_the_embedding_layer_interpolation(tmp_path, pictures, a, title):
-    folder = make_run(tmp_path / "r", pictures, dim=8)
+    folder = make_run(tmp_path / "r", pictures, dim=8, interpolate=a)
     result = json.loads((folder / "result.json").read_text())
     at = {"metrics": {"recall@1": 0.5, "map@r": 0.4}, "validation": {}}
     points = [{"a": point, **at} for point in ((1.0,) if a == 1 else (0.0, 0.5, a, 1.0))]

@@ -143,6 +143,16 @@ def test_module_as_backbone_is_rejected():
         Run(backbone=torch.nn.Identity())
 
 
+def test_remarks_name_a_dropped_layer_and_an_untrained_backbone():
+    assert Run().remarks == ()
+    dropped = Run(dim=64, interpolate="by_classes")
+    assert dropped.drops_layer
+    assert "64 dimensions is not saved" in dropped.remarks[0]
+    assert not dataclasses.replace(dropped, dim=None).drops_layer
+    assert not dataclasses.replace(dropped, init="earlier").drops_layer
+    assert "never trained" in Run(epochs=2, warmup_epochs=2).remarks[0]
+
+
 @pytest.mark.parametrize("kind", [Run, Split])
 def test_help_explains_none_for_optional_fields(kind):
     optional = [name for name, hint in get_type_hints(kind).items() if NoneType in get_args(hint)]

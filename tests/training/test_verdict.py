@@ -45,7 +45,7 @@ def test_few_images_are_named():
     def data(images):
         return {"query": {"classes": 5, "pictures": images}}
 
-    assert "40 images; one is 2.5 points" in result(BETTER, data=data(40)).verdict
+    assert "40 images, so one image counts for 2.5 points" in result(BETTER, data=data(40)).verdict
     assert "images" not in result(BETTER, data=data(400)).verdict
 
 
@@ -56,16 +56,22 @@ def test_no_falling_metric_is_hidden():
 
 
 def test_verdict_suggests_alternatives_when_metrics_drop():
-    verdict = result(LOWER, backbone="efficientnet_lite0").verdict
-    assert "proxysynth index efficientnet_lite0 FOLDER" in verdict
-    assert "interpolate=auto" in verdict
-    assert "proxysynth index" not in result(LOWER).verdict
-    assert "proxysynth index" not in result(BETTER).verdict
+    made = result(LOWER, backbone="efficientnet_lite0")
+    assert made.better_backbone == "efficientnet_lite0"
+    assert "efficientnet_lite0" in made.verdict
+    assert "interpolate=auto" in made.verdict
+    assert "efficientnet_lite0" not in result(LOWER).verdict
+
+
+@pytest.mark.parametrize("metrics", [BETTER, {"recall@1": 0.6, "map@r": 0.1}])
+def test_raised_metrics_recommend_the_trained_network(metrics):
+    assert result(metrics, backbone="efficientnet_lite0").better_backbone == ""
 
 
 def test_small_change_counts_as_no_change():
     small = result({"recall@1": 0.496, "map@r": 0.204}, backbone="efficientnet_lite0")
     assert "no metric" in small.verdict
-    assert "proxysynth index efficientnet_lite0 FOLDER" in small.verdict
+    assert "efficientnet_lite0 alone" in small.verdict
+    assert small.better_backbone == ""
     assert small.worse == ()
     assert result({"recall@1": 0.494, "map@r": 0.206}).worse == ("recall@1",)

@@ -7,7 +7,7 @@
     m2 = 0.2
 
 Tables are `loss`, `regularizer` and `split`; `loss` and `regularizer` may also be just a name. The
-string "none" stands for None, which TOML does not have.
+string "none" means: not set. TOML has no None.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def to_toml(run: Run) -> str:
     }
     lines = [
         "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
-        '# "none" stands for None: no value, or what the help of the field says of None.',
+        '# "none" means: not set. What then happens is in the comment on the field.',
     ]
     for table, kind in kinds.items():
         lines += ["", f"[{table}]"] if table else []
         fields = content[table] if table else {n: v for n, v in content.items() if n not in TABLES}
         about = {} if kind is None else field_help(kind)
         for name, value in fields.items():
-            comment = textwrap.wrap(about.get(name, ""), 98)
+            comment = textwrap.wrap(re.sub(r"\bNone\b", '"none"', about.get(name, "")), 98)
             lines += ["", *(f"# {line}" for line in comment)] if comment else []
             text = json.dumps("none" if value is None else value, ensure_ascii=False)
             lines.append(f"{name} = {text}")

@@ -119,7 +119,7 @@ def _retrieval(args: Namespace, model: Trained, data: Splits, machine: Resources
     protocol = protocols.Conventional(args.ks or (), args.nmi, args.rerank)
     with Bars().task("embedding", _count(data)) as tick:
         tested = protocol(model, data.query, data.gallery, resources=machine, tick=tick)
-    _show(args, {f"epoch {model.epoch}": tested.metrics}, _title(data))
+    _show(args, {args.run.resolve().name: tested.metrics}, _title(data))
     excluded = int(tested.metrics.get("queries_without_positive", 0))
     if excluded:
         queries = count(excluded, "query", "queries")

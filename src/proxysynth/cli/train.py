@@ -73,7 +73,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         rows = {"trained": result.metrics, start: result.untrained}
         tested = f"{result.tested.capitalize()} of {result.data['name']}"
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
-        if trained and result.interpolation.get("a") is not None:
+        if trained and run.drops_layer and result.interpolation.get("a") is not None:
             console.say(
                 "The epochs above were measured with the embedding layer, these metrics without it "
                 "(see the report, Interpolation)."
@@ -82,10 +82,18 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     if result.evaluated:
         console.say(result.notes[0])
     console.say(f"Report: {report}")
-    if run.data != "glyphs" and os.path.isdir(os.path.expanduser(run.data)):
-        images = args.data if args.data and os.path.isdir(args.data) else run.data  # as given
-        console.say(f"Next: proxysynth index {folder} {images} -o {Path(folder).name}.index")
+    if images := _images(run, args.data):
+        model = result.better_backbone or folder
+        console.say(f"Next: proxysynth index {model} {images} -o {Path(folder).name}.index")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
+
+
+def _images(run: Run, given: str | None) -> str | None:
+    """The folder that holds the run's images, as it was given; None if there is none."""
+    data = given if given and os.path.exists(given) else os.path.expanduser(run.data)
+    if run.data == "glyphs" or not os.path.exists(data):
+        return None
+    return data if os.path.isdir(data) else run.split.root or os.path.dirname(data) or "."
 
 
 def _reported(folder: Path) -> bytes | None:
@@ -101,6 +109,9 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             args.config /= RUN
         options = (*config.NAMED, "backbone", "epochs", "seed")
         given = {name: getattr(args, name) for name in options}
+        for name, least in (("epochs", 1), ("seed", 0)):
+            if (number := given[name]) is not None and number < least:
+                raise ValueError(f"--{name} must be an integer >= {least}, got {number}")
         given |= {"pretrained": False if args.from_scratch else None}
         given |= {"skip_bad": args.skip_bad or None, "init": args.init and str(args.init)}
         given = {name: value for name, value in given.items() if value is not None}

@@ -126,7 +126,7 @@ def load_initial_weights(
     elif pretrained is False:
         return
     elif published.package:
-        otherwise = "start from random weights with `train --from-scratch`"
+        otherwise = "to train without them, use --from-scratch"
         module = import_optional(published.package, "pretrained", name, otherwise)
         file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
         load_weights(network, file, published)

@@ -79,8 +79,7 @@ class FinishedRun:
     @property
     def layer_left_out(self) -> bool:
         """Whether interpolation left out the embedding layer that it was trained with."""
-        new_layer = self.run.dim is not None and self.run.init is None
-        return new_layer and bool(self.result.interpolation)
+        return self.run.drops_layer and bool(self.result.interpolation)
 
     @property
     def command(self) -> str:

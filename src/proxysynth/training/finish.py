@@ -142,7 +142,7 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
     """The result of a run on all classes, with all that the evaluated one measured."""
     trained = result.data["train"]
     note = (
-        f"The model was trained on all classes ({trained['classes']}, {trained['pictures']} "
+        f"The model was trained on all {trained['classes']} classes ({trained['pictures']} "
         f'images). The metrics are those of the run in its folder "{EVALUATED}", which has the '
         "same settings and did not see the classes it was tested on."
     )

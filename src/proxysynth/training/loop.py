@@ -131,6 +131,8 @@ def _train(
         began = time.perf_counter()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
+        for remark in run.remarks if evaluated is None else ():
+            progress.say(remark)
         with _first_rank_first(ranks):
             ready = prepare.prepare(run, splits, start.net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
@@ -296,7 +298,7 @@ class Training:
         shown += [f"{metric_name(key)} {percent(line[key])}" for key in keys]
         elapsed = time.perf_counter() - self.began
         left = elapsed * (epochs - epoch) / epoch
-        times = f"{duration(elapsed, rough=True)} elapsed"
+        times = f"{duration(elapsed, rough=elapsed < 59.5)} elapsed"
         times += f", {duration(left, rough=True)} left" if left else ""
         return "  ".join([*shown, times])
 

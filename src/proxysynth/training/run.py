@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -147,7 +148,9 @@ class Run:
         backbone: a name such as "efficientnet_lite0", "timm:name", "hf:name_or_folder" (of
             transformers), or "package.module:function".
         width: factor on the number of channels, for backbones that support it.
-        dim: dimension of the embeddings; None: that of the backbone's features, which are kept.
+        dim: dimension of the embeddings; None: no embedding layer; the backbone's features are
+            the embeddings. A new layer is saved only with interpolate=None, the default if `dim`
+            is given.
         pooling: "average", "max" or "both"; of "timm:" and "hf:" backbones also "class", the class
             token, and "own", the network's own pooling.
         pretrained: start from published weights; None: decided by the backbone.
@@ -167,8 +170,8 @@ class Run:
         augment: random crops and flips in training; otherwise images are processed as in testing.
         crop_scale: smallest and largest fraction of the area that a random crop keeps.
         flip: probability of a horizontal flip.
-        cache_side: short side of the cached photographs in pixels; None: that which testing
-            resizes to; 0 decodes the original every time.
+        cache_side: short side of the cached photographs in pixels; None: the size used in testing;
+            0 decodes the original every time.
 
         sampler: "shuffled", or "m_per_class" for batches with `m` images of each class.
         m: images per class in a batch, for the sampler "m_per_class".
@@ -199,11 +202,11 @@ class Run:
         channels_last: use the channels-last memory format.
         compile: compile the network with torch.compile.
 
-        extended: numbers of epochs that the run had when it was extended; see `extend`.
+        extended: numbers of epochs that the run had when it was extended.
         interpolate: the factor a in the saved weights, w = (1 - a) w_start + a w_trained; "auto"
             chooses the best a on classes held out of the seen ones; "by_classes" is 0.75 with fewer
-            than 40 seen classes and 1 with more. A new embedding layer is left out, so that a = 0
-            gives the pretrained features. None: the trained network is saved, with its layer.
+            than 40 seen classes, 1 otherwise. A new embedding layer is omitted, so that a = 0 gives
+            the pretrained features. None: the trained network is saved, with its layer.
 
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
@@ -346,6 +349,28 @@ class Run:
     def holds_out(self) -> bool:
         """Whether something is chosen on classes held out of the seen ones."""
         return self.report_epoch == "best" or self.interpolate == "auto"
+
+    @property
+    def drops_layer(self) -> bool:
+        """Whether the saved network lacks the embedding layer that it is trained with."""
+        return self.interpolate is not None and self.dim is not None and self.init is None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What these settings do that their user may not expect."""
+        remarks = []
+        if self.drops_layer:
+            remarks.append(
+                f"The embedding layer of {self.dim} dimensions is not saved "
+                f"(interpolate = {json.dumps(self.interpolate)}); to keep it, use "
+                "--set interpolate=none."
+            )
+        if self.warmup_epochs >= self.epochs:
+            remarks.append(
+                f"Warning: the backbone is never trained: warmup_epochs ({self.warmup_epochs}) >= "
+                f"epochs ({self.epochs})."
+            )
+        return tuple(remarks)
 
     def interpolation(self, classes: int) -> float | Literal["auto"] | None:
         """`interpolate` with this many seen classes."""

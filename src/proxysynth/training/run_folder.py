@@ -156,8 +156,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         differs = found.run != run and not extends
         same_end = run.epochs == earlier.epochs and run.extended != earlier.extended
         longer = run.epochs > earlier.epochs or same_end
+        whole = folder.parent if folder.name == EVALUATED else folder
         if differs and longer and replace(run, **kept) == earlier:
-            whole = folder.parent if folder.name == EVALUATED else folder
             steps = [count(epochs, "epoch") for epochs in (*earlier.extended, earlier.epochs)]
             advice = f"use `proxysynth train --resume --out {whole} --epochs {run.epochs}`"
             raise WrongFolder(
@@ -165,8 +165,9 @@ def claim(folder: Path, run: Run) -> Recorded | None:
                 "Python Run.extend"
             )
         if differs:
+            resume = f"`proxysynth train --resume --out {whole}`"
             other = f"{folder} holds another run ({describe_differences(found.run, run)})"
-            raise WrongFolder(f"{other}: choose another folder, or resume it with its own settings")
+            raise WrongFolder(f"{other}: choose another folder, or resume it with {resume}")
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
     entries = sorted(os.listdir(folder)) if folder.is_dir() else []
@@ -261,6 +262,12 @@ class Result:
         return tuple(k for k in metric_keys(after) if before.get(k, 0) - after[k] > LEAST_CHANGE)
 
     @property
+    def better_backbone(self) -> str:
+        """The backbone to use instead, if training only made it worse; else empty."""
+        helped = any(gain > LEAST_CHANGE for gain in self.changes.values())
+        return self.backbone if self.worse and not helped else ""
+
+    @property
     def tested(self) -> str:
         """Which classes the metrics are about: unseen ones, or other images of the seen ones."""
         shared = self.data.get("shared_classes", 0)
@@ -282,21 +289,21 @@ class Result:
         lowered, raised = and_join(map(change, self.worse)), and_join(map(change, better))
         tested, images = self.tested, self.data.get("query", {}).get("pictures", 0)
         if 0 < images < 1 / LEAST_CHANGE:
-            tested += f" ({count(images, 'image')}; one is {percent(1 / images)} points)"
-        name = self.backbone
-        command = f"`proxysynth index {name} FOLDER -o FILE`"
+            one = f"one image counts for {percent(1 / images)} points"
+            tested += f" ({count(images, 'image')}, so {one})"
         if not lowered and not raised:
             same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
-            return f"Training {same}.{f' {name} alone may do: {command}.' if name else ''}"
+            alone = f" {self.backbone} alone may be enough." if self.backbone else ""
+            return f"Training {same}.{alone}"
         if not lowered:
             return f"On {tested}, training raised {raised}."
         if raised:
             mixed = f"it lowered {lowered}, and raised {raised}. It may help to {HELPS}."
             return f"Training had mixed results on {tested}: {mixed}"
+        before_it = f", {self.backbone}," if self.backbone else ""
         return (
             f"Training made the results on {tested} worse: it lowered {lowered}, so the "
-            f"network before training is better. Use that{f' ({command})' if name else ''}, or "
-            f"{HELPS}."
+            f"network before training{before_it} is better. Use that, or {HELPS}."
         )
 
     def to_json(self) -> dict[str, Any]:
