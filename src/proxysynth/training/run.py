@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import typing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -362,7 +361,7 @@ class Run:
         if self.drops_layer:
             remarks.append(
                 f"The embedding layer of {self.dim} dimensions is not saved "
-                f"(interpolate = {json.dumps(self.interpolate)}); to keep it, use "
+                f"(interpolate={self.interpolate}); to keep it, use "
                 "--set interpolate=none."
             )
         if self.warmup_epochs >= self.epochs:
