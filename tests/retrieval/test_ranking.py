@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -187,10 +188,12 @@ def test_threads_are_restored_after_a_failure(monkeypatch) -> None:
     class Stop(Exception):
         pass
 
-    def stop(*_) -> None:
+    def stop(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if threading.current_thread() is threading.main_thread():
+            return ranges(*given)
         raise Stop
 
-    monkeypatch.setattr(ranking_module, "_hide_positives", stop)
+    monkeypatch.setattr(ranking_module, "ranges", stop)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -222,7 +225,7 @@ def test_inference_mode_and_gradients_change_nothing(threads: int, own: bool) ->
 
 
 def test_invalid_block_is_rejected() -> None:
-    with pytest.raises(ValueError, match="block must be an integer >= 1, got 0"):
+    with pytest.raises(ValueError, match="block .*got 0"):
         rank(torch.randn(4, 2), torch.arange(4) % 2, block=0)
 
 
