@@ -287,16 +287,19 @@ def test_regularizer_of_the_original_classes_is_rejected_by_name() -> None:
         ps.synthesize_over(module)(x, y)
 
 
-@pytest.mark.parametrize("wrap", [ps.ProxySynthesis, ps.InputMixup, lambda f: ps.ProxyHead(f, 3)])
 @pytest.mark.parametrize(
-    ("given", "instead"),
+    ("wrap", "given", "instead"),
     [
-        (MODULES["ArcFaceLoss"](), "synthesize_over"),
-        (nn.CrossEntropyLoss(), r"Softmax\(\)"),
-        (F.cross_entropy, r"Softmax\(\)"),
-        (lambda x, y: x.sum(), "three arguments"),
-        (ps.NormSoftmax, r"NormSoftmax\(\)"),
-        ("softmax", "LOSSES"),
+        (ps.ProxySynthesis, MODULES["ArcFaceLoss"](), "synthesize_over"),
+        (ps.ProxySynthesis, nn.CrossEntropyLoss(), r"Softmax\(\)"),
+        (ps.ProxySynthesis, F.cross_entropy, r"Softmax\(\)"),
+        (ps.ProxySynthesis, lambda x, y: x.sum(), "three arguments"),
+        (ps.ProxySynthesis, ps.NormSoftmax, r"NormSoftmax\(\)"),
+        (ps.ProxySynthesis, "softmax", "LOSSES"),
+        (ps.InputMixup, nn.CrossEntropyLoss(), r"Softmax\(\)"),
+        (ps.InputMixup, "softmax", "LOSSES"),
+        (lambda loss: ps.ProxyHead(loss, 3), MODULES["ArcFaceLoss"](), "synthesize_over"),
+        (lambda loss: ps.ProxyHead(loss, 3), ps.NormSoftmax, r"NormSoftmax\(\)"),
     ],
 )
 def test_a_wrapped_loss_must_be_a_function_of_the_proxies(wrap, given, instead) -> None:
