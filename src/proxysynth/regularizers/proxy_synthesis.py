@@ -12,6 +12,7 @@ from torch import Tensor
 from proxysynth.losses import functional
 from proxysynth.regularizers.class_sums import LossFromSums, outside_graphs
 from proxysynth.regularizers.mixing import Synthetics, mixed_similarity, synthesize
+from proxysynth.regularizers.mixup import InputMixup
 from proxysynth.regularizers.pairs import Draw, draw_pairs, merge_duplicates, numpy_generator
 
 Part = Literal["both", "original", "synthetic"]
@@ -62,8 +63,11 @@ class ProxySynthesis:
         if self.lam is not None:
             functional.check_range(self, 0, 1, lam=self.lam)
         functional.check_loss(self, self.loss)
-        if isinstance(self.loss, ProxySynthesis):
-            raise ValueError("ProxySynthesis takes a plain loss, got ProxySynthesis: wrap it once")
+        if isinstance(self.loss, (ProxySynthesis, InputMixup)):
+            raise ValueError(
+                f"ProxySynthesis takes a plain loss, got {type(self.loss).__name__}: "
+                "one regularizer at a time"
+            )
         for name, value in (("embeddings", self.embeddings), ("proxies", self.proxies)):
             if value not in get_args(Part):
                 known = ", ".join(map(repr, get_args(Part)))

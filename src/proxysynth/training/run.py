@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -279,6 +280,10 @@ class Run:
 
     def __post_init__(self) -> None:
         must = partial(_require, self)
+        for name in ("data", "weights", "init"):
+            if isinstance(given := getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(given))  # as JSON has it
+        must("data", isinstance(self.data, str), "a path or the name of a dataset")
         if isinstance(self.loss, type | str):
             check_loss(self, self.loss)
         for held in (self.loss, plain_loss(self.loss)):
