@@ -76,7 +76,7 @@ class Contrast:
     group: Group
     measure: str
     difference: float  # the group's mean minus the first group's
-    interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
+    interval: Interval | None  # the 95% confidence interval; None if a group has one seed
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
     @property
