@@ -9,6 +9,7 @@ from rich.console import Console
 
 import proxysynth as ps
 from proxysynth.report import compare, render_comparison, write_comparison
+from proxysynth.report.run_report import read_finished
 from report.made_up_runs import DEGREES, Page, make_pictures, make_run
 
 # The strangers of DEGREES, 4 and 8, are back with their own; 11 has left for class 1.
@@ -156,11 +157,27 @@ def test_interval_including_zero_shows_no_difference(tmp_path, pictures):
 @pytest.mark.parametrize(("gain", "small"), [(0.001, True), (0.02, False)])
 def test_small_difference_is_labeled_small(tmp_path, pictures, gain, small):
     first = (0.90, 0.92, 0.94)
-    made = groups(tmp_path, pictures, first, [value + gain for value in first])
+    gains = (gain, 0.98 * gain, 1.02 * gain)
+    made = groups(tmp_path, pictures, first, [v + g for v, g in zip(first, gains, strict=True)])
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert (found.shown, found.tone) == (True, "better")
     assert ("small" in found.summary) == small
     assert found.difference == pytest.approx(gain)
+
+
+def test_equal_differences_of_all_seeds_have_no_interval(tmp_path, pictures):
+    made = groups(tmp_path, pictures, (0.90, 0.92, 0.94), (0.91, 0.93, 0.95))
+    (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
+    assert not found.shown
+    assert found.interval is None
+    assert "no spread" in found.summary
+    page_of(made, tmp_path)
+
+
+def test_recorded_image_size_is_compared(tmp_path, pictures):
+    runs = [make_run(tmp_path / f"r{size}", pictures, image_size=size) for size in (None, 32)]
+    assert read_finished(runs[0]).image_size == 32  # as `make_run` records
+    assert compare(runs).settings == {}
 
 
 def test_one_seed_each_shows_no_difference(two, tmp_path):

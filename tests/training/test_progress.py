@@ -23,6 +23,20 @@ def test_progress_without_a_terminal_prints_plain_messages():
     assert file.getvalue() == "epoch 1/2 [a path]\n"
 
 
+def test_a_log_is_never_silent_for_long(monkeypatch):
+    file, clock = io.StringIO(), {"now": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["now"])
+    bars = Bars(file)
+    with bars.task("training", total=9000, done=2000) as tick:
+        for clock["now"] in (20.0, 40.0, 50.0, 80.0):
+            tick(1000, "loss 1.0")
+    assert file.getvalue().split("\n") == [
+        "training 4,000/9,000  loss 1.0",
+        "training 6,000/9,000  loss 1.0",
+        "",
+    ]
+
+
 def test_progress_bar_shows_loss_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")

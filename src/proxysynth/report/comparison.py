@@ -76,8 +76,9 @@ class Contrast:
     group: Group
     measure: str
     difference: float  # the group's mean minus the first group's
-    interval: Interval | None  # the 95% confidence interval; None if a group has one seed
+    interval: Interval | None  # the 95% confidence interval; None if it cannot be estimated
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
+    seeds: int  # of the group that has fewer
 
     @property
     def shown(self) -> bool:
@@ -99,7 +100,8 @@ class Contrast:
     def summary(self) -> str:
         """A few words for a table."""
         if not self.shown:
-            return "not established" + (": one seed" if self.interval is None else "")
+            missing = "one seed" if self.seeds < 2 else "no spread between the seeds"
+            return "not established" + (f": {missing}" if self.interval is None else "")
         return "a small difference" if abs(self.difference) < SMALL else "a difference"
 
     def to_json(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
     groups = group_by_seed(runs)
     measures = formatting.metric_keys(*(run.metrics for run in runs))
     contrasts = [contrast(groups[0], group, key) for group in groups[1:] for key in measures]
-    settings = differing([{**g.runs[0].settings, "seed": list(g.seeds)} for g in groups])
+    settings = differing([{**g.runs[0].used_settings, "seed": list(g.seeds)} for g in groups])
     prints = tuple(group.runs[0].data["fingerprint"] for group in groups)
     if len(set(prints)) > 1:  # a folder may change while its name stays
         settings["data fingerprint"] = prints
@@ -226,7 +228,7 @@ def contrast(first: Group, group: Group, measure: str) -> Contrast | None:
     if paired:
         b = [b[group.seeds.index(seed)] for seed in first.seeds]
     interval = difference_interval(a, b, paired)
-    return Contrast(group, measure, fmean(b) - fmean(a), interval, paired)
+    return Contrast(group, measure, fmean(b) - fmean(a), interval, paired, min(len(a), len(b)))
 
 
 def _same_test(a: FinishedRun, b: FinishedRun) -> bool:

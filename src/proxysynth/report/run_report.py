@@ -46,6 +46,7 @@ class FinishedRun:
     classes: tuple[str, ...]  # names of the labels of the test images
     query_names: tuple[str, ...]  # of the test images
     gallery_names: tuple[str, ...] | None
+    image_size: int  # that the network was given; the setting may leave it to the backbone
     evaluated: FinishedRun | None = None  # the run that was tested, if this one saw all classes
 
     @property
@@ -65,6 +66,11 @@ class FinishedRun:
     @property
     def settings(self) -> dict[str, Any]:
         return encode(self.run)
+
+    @property
+    def used_settings(self) -> dict[str, Any]:
+        """The settings, with the image size that the backbone chose."""
+        return {**self.settings, "image_size": self.image_size}
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -109,7 +115,8 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         ValueError: for a folder that is no run or whose run is not finished.
     """
     path = Path(folder).expanduser()
-    run, result = run_folder.read_run(path).run, run_folder.read_result(path)
+    recorded, result = run_folder.read_run(path), run_folder.read_result(path)
+    run = recorded.run
     if result is None or result.epochs != run.epochs:
         lines = run_folder.read_metrics(path)
         raise ValueError(
@@ -141,6 +148,7 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         classes=tuple(names["classes"]),
         query_names=tuple(names["query"]),
         gallery_names=tuple(names["gallery"]) if "gallery" in names else None,
+        image_size=recorded.image_size,
     )
 
 

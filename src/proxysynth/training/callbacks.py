@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,6 +18,10 @@ from proxysynth.formatting import printable
 
 Tick = Callable[[int, str], None]
 """tick(images, note): advances the bar by this many images; the note is shown next to it."""
+
+
+LOG_SECONDS = 30.0
+"""How long a log may be silent."""
 
 
 @runtime_checkable
@@ -40,11 +45,13 @@ class Silent:
 
 
 class Bars:
-    """Messages and nested bars on standard error; messages only if that is not a terminal."""
+    """Messages and nested bars on standard error; if that is not a terminal, a line instead of
+    bars when nothing was said for `LOG_SECONDS`."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         # No markup: a message may hold a path with brackets.
         self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
+        self._said = time.monotonic()
         self._bars = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -59,6 +66,7 @@ class Bars:
         )
 
     def say(self, sentence: str) -> None:
+        self._said = time.monotonic()
         for line in sentence.split("\n"):
             self._console.print(printable(line), soft_wrap=True)
 
@@ -67,8 +75,16 @@ class Bars:
         bars, label = self._bars, "  " * len(self._bars.tasks) + name
         bar = bars.add_task(label, total=total, completed=done, note="")
         bars.start()
+
+        def tick(images: int, note: str) -> None:
+            nonlocal done
+            bars.update(bar, advance=images, note=note)
+            done += images
+            if bars.disable and time.monotonic() - self._said >= LOG_SECONDS:
+                self.say(f"{name} {done:,}/{total:,}  {note}".rstrip())
+
         try:
-            yield lambda images, note: bars.update(bar, advance=images, note=note)
+            yield tick
         finally:
             if len(bars.tasks) == 1:
                 bars.stop()
