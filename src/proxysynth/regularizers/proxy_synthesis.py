@@ -107,7 +107,7 @@ class ProxySynthesis:
         self, draw: Draw, x: Tensor, y: Tensor, p: Tensor,
         block: int | None = None, keep: bool | None = None,
     ) -> Tensor:  # fmt: skip
-        """The fast path: sums over blocks of classes, for losses that declare `class_sums`.
+        """The fused path: sums over blocks of classes, for losses that declare `class_sums`.
 
         block: classes per block; None chooses.    keep: whether the logits are kept for the
         backward pass; None keeps up to half a gigabyte. Without them, memory does not grow with c.
