@@ -26,6 +26,7 @@ from .settings import differing
 from .statistics import Interval, difference_interval
 
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
+ROUNDING = 1e-9  # a narrower interval has no width
 SMALL = 0.005  # half a percentage point: a difference below is called small
 
 
@@ -228,6 +229,8 @@ def contrast(first: Group, group: Group, measure: str) -> Contrast | None:
     if paired:
         b = [b[group.seeds.index(seed)] for seed in first.seeds]
     interval = difference_interval(a, b, paired)
+    if interval and interval[1] - interval[0] < ROUNDING:
+        interval = None  # few images and seeds may differ by the same number each time
     return Contrast(group, measure, fmean(b) - fmean(a), interval, paired, min(len(a), len(b)))
 
 
