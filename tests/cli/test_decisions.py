@@ -9,17 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from cli.running import run
 from proxysynth import Index
 from proxysynth.cli import main
 from proxysynth.training import Run, load, train
 from training.tiny_pictures import pictures
-
-
-def run(capsys, *argv) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in argv])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def result(capsys, *argv) -> dict:
