@@ -31,7 +31,7 @@ from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.protocols.mlrc.search import BarsOnly
 from proxysynth.report.settings import changed, method
 from proxysynth.report.study import write_study
-from proxysynth.training.callbacks import Bars, Progress
+from proxysynth.training.callbacks import Progress
 from proxysynth.training.inference import Trained, load
 from proxysynth.training.loop import train
 from proxysynth.training.resources import Resources
@@ -223,7 +223,7 @@ class Plan:
                 "Shared Runs are counted once."
             )
         elif self.done:
-            text = f"all {count(self.done, 'Run')} finished."
+            text = "everything needed is finished."
         if self.later:
             text += " Runs marked (searched) will get the alpha and mu that a search finds."
         if self.not_given:
@@ -276,7 +276,7 @@ def train_all(
         if not store.study(name, study):
             folder = store.folder / STUDIES / name
             progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
-            write_study(run_study(study, folder, resources=resources, progress=Bars()), folder)
+            write_study(run_study(study, folder, resources=resources, progress=progress), folder)
     return failed
 
 

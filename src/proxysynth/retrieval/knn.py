@@ -125,6 +125,17 @@ def check_size(size: int | None, default: int, name: str) -> int:
     return int(size)
 
 
+ANY = -2.0
+"""A threshold below every similarity."""
+
+
+def check_threshold(threshold: float) -> float:
+    """`threshold`, a cosine in [-1, 1]."""
+    if not -1 <= threshold <= 1:
+        raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
+    return threshold
+
+
 # ---- Exact similarities
 
 
@@ -317,11 +328,12 @@ def top(queries: Tensor, gallery: Tensor, row: Tensor, column: Tensor, k: int) -
 
 
 def as_excluded(exclude: Exclude | None, n: int) -> Excluded:
-    """For each of n queries the gallery indices that it must not find."""
+    """For each of n queries the gallery indices that it must not find, without negative ones."""
     if exclude is not None and len(exclude) != n:
         raise ValueError(f"exclude must have an entry for each of {n} queries, got {len(exclude)}")
     each = exclude.tolist() if isinstance(exclude, Tensor | np.ndarray) else exclude or [None] * n
-    return [() if one is None else one if isinstance(one, Sequence) else (one,) for one in each]
+    lists = [() if one is None else one if isinstance(one, Sequence) else (one,) for one in each]
+    return [[j for j in some if j >= 0] for some in lists]
 
 
 def _scaled(part: Tensor) -> tuple[Tensor, Tensor]:
