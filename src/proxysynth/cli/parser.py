@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TABLES = read_toml(Path(__file__).with_name("commands.toml"))
 CHOICES = {name: tuple(choices) for name, choices in TABLES["choices"].items()}
-LOSSES, REGULARIZERS = CHOICES["LOSS"], CHOICES["REGULARIZER"]
 
 
 class UsageError(ValueError):

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxysynth.data.deformations import Segments, displaced, photographed
-from proxysynth.data.images import cache_folder, write_atomically
+from proxysynth.data.images import cache_folder
 from proxysynth.data.listing import Listing, Splits, cumcount, shuffled_names
+from proxysynth.files import write_atomically
 from proxysynth.values import digest
 
 if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached

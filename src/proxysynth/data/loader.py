@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +72,7 @@ class Loader:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
         try:
             started = (self._start(indices, seed, epoch, pool) for indices in todo)
-            waiting = deque(islice(started, PREFETCH))
-            while waiting:
-                waiting.extend(islice(started, 1))
-                batch, parts = waiting.popleft()
+            for batch, parts in prefetch(started, PREFETCH):
                 for part in parts:
                     part.result()
                 yield batch
@@ -123,6 +120,17 @@ class Loader:
         """Whether a batch is a slice of an array: nothing to decode, crop or convert."""
         held, whole = self.listing.pixels, self.transform.size is None
         return held is not None and whole and (held.ndim == 3 or self.pixels.channels == 3)
+
+
+Item = TypeVar("Item")
+
+
+def prefetch(items: Iterator[Item], number: int) -> Iterator[Item]:
+    """The items, of which this many are started before they are asked for."""
+    waiting = deque(islice(items, number))
+    while waiting:
+        waiting.extend(islice(items, 1))
+        yield waiting.popleft()
 
 
 def read_image(listing: Listing, index: int, cache: ImageCache | None = None) -> Image.Image:

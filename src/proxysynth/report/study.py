@@ -13,10 +13,9 @@ from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
 from proxysynth.provenance import provenance
-
-from .figures import inline_svg, trial_history
-from .pages import render, write_page
-from .statistics import half_width
+from proxysynth.report.figures import inline_svg, trial_history
+from proxysynth.report.pages import render, write_page
+from proxysynth.report.statistics import half_width
 
 FORMAT = 1
 RESULT, PAGE = "result.json", "study.html"

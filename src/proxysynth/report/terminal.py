@@ -10,9 +10,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
-
-from .comparison import Comparison
-from .study import TITLES, Result, amount, at_bounds, method, metric_rows, trial_rows
+from proxysynth.report.comparison import Comparison
+from proxysynth.report.study import (
+    TITLES,
+    Result,
+    amount,
+    at_bounds,
+    method,
+    metric_rows,
+    trial_rows,
+)
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
 TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others are of numbers

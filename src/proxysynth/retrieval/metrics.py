@@ -143,6 +143,12 @@ def rank(
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
     if rerank is not None or exclude is not None:
         return _rank_lists(sets, rerank or (), exclude, least)
+    return rank_sets(sets, block)
+
+
+@torch.inference_mode(False)
+def rank_sets(sets: Sets, block: int | None = None) -> Ranking:
+    """`rank` of sets that are checked already."""
     side = round_up(check_size(block, BLOCK, "block"))
     arrangement = Arrangement(sets)
     R = arrangement.positives()

@@ -63,7 +63,7 @@ def usable(
                 run.skip_bad,
                 cache,
                 resources.loader_workers,
-                progress=lambda *_: tick(1, ""),
+                tick=tick,
                 say=progress.say,
             )
     if not run.holds_out:

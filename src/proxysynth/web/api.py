@@ -10,9 +10,8 @@ from pydantic import BaseModel, Field
 
 from proxysynth import __version__
 from proxysynth.search.index import Hit
-
-from .images import LARGE, THUMBNAIL
-from .service import Service, Snapshot, as_query
+from proxysynth.web.images import LARGE, THUMBNAIL
+from proxysynth.web.service import Service, Snapshot, as_query
 
 Neighbors = Annotated[int, Field(ge=1, le=1000, description="number of images")]
 Threshold = Annotated[

@@ -20,10 +20,9 @@ from statistics import fmean, stdev
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import stdtrit
 
 from proxysynth.paper.artifact import Cell, Table
-from proxysynth.report.statistics import half_width
+from proxysynth.report.statistics import half_width, t_quantile
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -277,7 +276,7 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
 def _seeds_needed(values: list[float], level: float) -> int:
     """The smallest number of seeds whose interval would exclude zero at this mean and spread."""
     counts = np.arange(2, MOST_SEEDS + 1)
-    half = stdtrit(counts - 1, (1 + level) / 2) * stdev(values) / np.sqrt(counts)
+    half = t_quantile(counts - 1, level) * stdev(values) / np.sqrt(counts)
     enough = counts[half < abs(fmean(values))]
     return int(enough[0]) if len(enough) else MOST_SEEDS + 1
 
