@@ -29,7 +29,7 @@ SCALARS = {bool, int, float, str, type(None)}
 LARGEST = 2**63  # integers of torch are below
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def choices_hint(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the closest name, and all of them unless they are many."""
     names = sorted(names)
     meant = suggestion(name, names)
@@ -49,7 +49,7 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
     """`table[name]`, or an error that suggests the nearest name."""
     if not isinstance(name, str) or name not in table:
-        raise ValueError(f"unknown {what} {name!r}: {nearest(str(name), table)}")
+        raise ValueError(f"unknown {what} {name!r}: {choices_hint(str(name), table)}")
     return table[name]
 
 
@@ -135,7 +135,7 @@ hints = functools.cache(typing.get_type_hints)  # which takes a millisecond for 
 def _hint(kind: type, name: str) -> Any:
     names = [f.name for f in dataclasses.fields(kind)]
     if name not in names:
-        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, names)}")
+        raise ValueError(f"{kind.__name__} has no field {name!r}: {choices_hint(name, names)}")
     return hints(kind)[name]
 
 

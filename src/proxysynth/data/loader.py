@@ -85,13 +85,14 @@ class Loader:
         """A batch, and the tasks of the pool that fill it; without a pool it is filled already."""
         import torch
 
-        held, size, parts = self.listing.pixels, self.transform.size, []
-        sides = (size, size) if size is not None or held is None else held.shape[1:3]
+        pixels, size = self.listing.pixels, self.transform.size
+        parts = []
+        sides = (size, size) if size is not None or pixels is None else pixels.shape[1:3]
         shape = (len(indices), *sides, self.pixels.channels)
         images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
         array = images.numpy()
-        if held is not None and self._is_array():
-            taken = held[indices]
+        if pixels is not None and self._is_array():
+            taken = pixels[indices]
             if taken.ndim == 4:
                 array[...] = taken
             else:  # by channel: broadcasting over three of them is several times slower

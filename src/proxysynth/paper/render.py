@@ -37,9 +37,9 @@ def cell_text(cell: Cell) -> CellText:
         text = signed(value, cell.digits) if cell.gain else f"{value:.{cell.digits}f}"
         return text if spread is None else f"{text} ± {spread:.{cell.digits}f}"
 
-    mean, spread, change, theirs = None, None, "", ""
-    if cell.ours:
-        mean = fmean(cell.ours)
+    mean = fmean(cell.ours) if cell.ours else None
+    spread = None
+    change = theirs = ""
     if len(cell.ours) > 1:
         spread = half_width(cell.ours) if cell.of_mean else stdev(cell.ours)
     if cell.difference is not None and not cell.gain:

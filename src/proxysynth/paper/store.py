@@ -214,8 +214,9 @@ class Plan:
         text = "nothing to train."
         if self.missing:
             runs = len(self.known) + len(self.later)
-            needed = [count(runs, "Run")] * bool(runs)
-            needed += [count(len(self.studies), "study", "studies")] * bool(self.studies)
+            needed = [count(runs, "Run")] if runs else []
+            if self.studies:
+                needed.append(count(len(self.studies), "study", "studies"))
             basis = "finished Runs" if self.finished else "a few timed steps"
             text = (
                 f"{' and '.join(needed)} missing, {self.done} finished; about "

@@ -13,7 +13,7 @@ from proxysynth.formatting import metric_heading, metric_keys, metric_name, perc
 from proxysynth.report.comparison import Comparison
 from proxysynth.report.study import (
     TITLES,
-    Result,
+    StudyResult,
     amount,
     at_bounds,
     method,
@@ -84,7 +84,7 @@ def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console:
     _show(console, title, ("", *map(metric_heading, keys)), cells)
 
 
-def render_study(result: Result, console: Console) -> None:
+def render_study(result: StudyResult, console: Console) -> None:
     """Print the results on the unseen classes, the trials, and the importance of parameters."""
     interval = ", with 95 % t-intervals" if result["repetitions"] > 1 else ""
     title = (

@@ -139,7 +139,7 @@ def check_threshold(threshold: float) -> float:
 # ---- Exact similarities
 
 
-def unit(x: Tensor) -> Tensor:
+def normalize_rows_(x: Tensor) -> Tensor:
     """`x` with each row divided by its norm, in place; rows of zeros stay zero."""
     length = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     info = torch.finfo(x.dtype)
@@ -183,7 +183,9 @@ with warnings.catch_warnings():
 def cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """(p,) float64 cosines of unit rows and rows of the gallery, with `row` ascending."""
     used, slot = torch.unique(column, return_inverse=True)
-    near = unit(gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True))
+    near = normalize_rows_(
+        gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True)
+    )
     return dots(exact, near, row, slot).clamp_(-1, 1)
 
 
@@ -192,12 +194,12 @@ def nonzero(flags: Tensor) -> tuple[Tensor, Tensor]:
     if not flags.is_contiguous():
         column, row = nonzero(flags.T)
         return row, column
-    place = places(flags.view(-1))
+    place = flat_nonzero(flags.view(-1))
     row = place.div(flags.shape[1], rounding_mode="floor")
     return row, place - row * flags.shape[1]
 
 
-def places(flags: Tensor) -> Tensor:
+def flat_nonzero(flags: Tensor) -> Tensor:
     if flags.device.type != "cpu":
         return flags.nonzero().squeeze(1)
     return torch.from_numpy(np.flatnonzero(flags.numpy()))  # several times as fast as torch
@@ -277,7 +279,7 @@ def nearest(
     if not is_integer(k) or not 1 <= k <= len(g):
         raise ValueError(f"k must be an integer from 1 to {len(g)}, the gallery's size, got {k!r}")
     device = x.device
-    exact = unit(x.to(torch.float64, copy=True))
+    exact = normalize_rows_(x.to(torch.float64, copy=True))
     x = exact.to(compute_type(x, g))
     numbers = None if among is None else torch.as_tensor(among, device=device)
     n, N, d = len(x), len(g) if numbers is None else len(numbers), x.shape[1]
@@ -321,7 +323,7 @@ def top(queries: Tensor, gallery: Tensor, row: Tensor, column: Tensor, k: int) -
         row, column: (p,) with `row` ascending, and `column` ascending within a row.
     """
     best = Neighbors.none(len(queries), k, queries.device)
-    s = cosines(unit(queries.to(torch.float64, copy=True)), gallery, row, column)
+    s = cosines(normalize_rows_(queries.to(torch.float64, copy=True)), gallery, row, column)
     finite, all_rows = s.isfinite(), torch.arange(len(queries), device=row.device)
     _insert(best, all_rows, row[finite], s[finite], column[finite])
     return best
@@ -347,7 +349,7 @@ def _scaled(part: Tensor) -> tuple[Tensor, Tensor]:
     if bool(ordinary.all()):
         return part, length.reciprocal_()
     finite = part.isfinite().all(1)
-    part = unit(part.where(finite[:, None], 0).clone())
+    part = normalize_rows_(part.where(finite[:, None], 0).clone())
     return part, torch.ones_like(length).masked_fill_(~finite, torch.nan)
 
 

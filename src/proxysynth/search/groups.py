@@ -51,7 +51,9 @@ def duplicates(
     from scipy.sparse.csgraph import connected_components
 
     knn.check_threshold(threshold)
-    x = knn.unit(knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True)).numpy()
+    x = knn.normalize_rows_(
+        knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True)
+    ).numpy()
     n = len(x)
     group, best = np.arange(n), np.full(n, -1.0)
     height = max(1, BLOCK // n)

@@ -110,7 +110,7 @@ class RoundedRows:
 
 def _quantized(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The rows, normalized, as int8, the step of each, and the norm of each rounding error."""
-    x = knn.unit(x.to(torch.float32, copy=True))
+    x = knn.normalize_rows_(x.to(torch.float32, copy=True))
     step = x.abs().amax(1).clamp_(min=1e-9) / 127
     short = (x / step[:, None]).round_()
     error = torch.linalg.vector_norm(x - short * step[:, None], dim=1)
@@ -406,7 +406,7 @@ class Index:
                 raise ValueError("re-ranking needs exact search: omit approximate or rerank")
             indices = self.reranker(rerank)(x, k, hidden, among)
             row, place = (indices >= 0).nonzero(as_tuple=True)
-            exact = knn.unit(x.to(torch.float64, copy=True))
+            exact = knn.normalize_rows_(x.to(torch.float64, copy=True))
             similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
             similarities[row, place] = knn.cosines(exact, self._vectors, row, indices[row, place])
             found = knn.Neighbors(similarities, indices)

@@ -22,15 +22,16 @@ from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
 from proxysynth.values import LARGEST, check_integers, digest, hints
 
 # What is done to the splits after they were opened, whatever the data.
-OF_THE_RUN = {"validation_fraction", "validation_seed", "train_pictures", "test_pictures"}
-OF_THE_RUN |= {"fold", "folds"}
+APPLIED_AFTER_OPENING = {"validation_fraction", "validation_seed", "fold", "folds"}
+APPLIED_AFTER_OPENING |= {"train_pictures", "test_pictures"}
 
 
 def _require(value: object, name: str, holds: bool, expected: str) -> None:
     """Raise unless a field holds what it must."""
     if not holds:
         got = repr(getattr(value, name))
-        got = got if "\n" not in got else type(getattr(value, name)).__name__  # of a network
+        if "\n" in got:  # the repr of a module spans lines
+            got = type(getattr(value, name)).__name__
         raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got}")
 
 
@@ -117,7 +118,9 @@ class Split:
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
-        other = OF_THE_RUN | ({"unseen_fraction"} if self.unseen_fraction == 0 else set())
+        other = APPLIED_AFTER_OPENING | (
+            {"unseen_fraction"} if self.unseen_fraction == 0 else set()
+        )
         names = [field.name for field in fields(self) if field.name not in other]
         options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value not in (None, ())}

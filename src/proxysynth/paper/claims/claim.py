@@ -82,7 +82,9 @@ class Gains:
     def text(self) -> str:
         """The mean and all of them, or how many rise where there are many."""
         found, many = list(self.values.values()), len(self.values)
-        text = f"average {self.mean:+.2f}; " * (many > 1) + listed(self.values, sign=True)
+        text = listed(self.values, sign=True)
+        if many > 1:
+            text = f"average {self.mean:+.2f}; {text}"
         if many > 8:
             text = (
                 f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
@@ -261,7 +263,7 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
     if below:  # one margin is enough to contradict
         weakest, level = min(means, key=means.__getitem__), corrected
         needed = min(_seeds_needed(values, corrected) for values in below)
-        note += f", corrected for {len(margins)} margins" * (len(margins) > 1)
+        note += f", corrected for {len(margins)} margins" if len(margins) > 1 else ""
     else:  # all of them have to be shown
         weakest, level = min(low, key=low.__getitem__), LEVEL
         needed = max(_seeds_needed(values, LEVEL) for values in margins.values())
