@@ -40,8 +40,7 @@ def test_complete_copy_is_accepted(tmp_path, monkeypatch, name):
     assert report.pictures == {part: (n, n) for part, n in CATALOG[name].pictures.items()}
     assert report.describe().splitlines()[-1] == "complete"
     if CATALOG[name].side != 32:  # pictures in memory need no reading
-        total = sum(CATALOG[name].pictures.values())
-        assert seen == [(i, total) for i in range(1, total + 1)]
+        assert seen == [(1, "")] * sum(CATALOG[name].pictures.values())
     json.dumps(encode(report))
 
 

@@ -287,7 +287,8 @@ def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
         *stands_for(scale, benchmark),
         f"{selection.classes} seen and {selection.classes} unseen classes drawn with a fixed seed, "
         f"up to {selection.pictures} images of each; {selection.mu:g} {synthetics} per seen image "
-        f"with lam {selection.lam:g}, where training draws it. One t-SNE of everything, shown in two panels.",
+        f"with lam {selection.lam:g}, where training draws it. One t-SNE of everything, shown in "
+        "two panels.",
         *scale_notes(scale),
     ]
 
