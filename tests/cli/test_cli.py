@@ -60,12 +60,12 @@ def test_bench_prints_tables_and_json_and_writes_csv(capsys, tmp_path, monkeypat
     assert "step: memory kept" in out
 
 
-def test_bench_requires_a_checkout(capsys, tmp_path, monkeypatch) -> None:
+def test_bench_requires_a_clone(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("proxysynth.__file__", str(tmp_path / "lib/python/proxysynth/__init__.py"))
     code, out, err = run(capsys, "bench", "step")
     assert (code, out) == (2, "")
-    assert "checkout" in err
+    assert "clone" in err
 
 
 SMALL = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]

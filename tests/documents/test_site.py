@@ -19,7 +19,7 @@ import pytest
 from documents.pages import ROOT
 from proxysynth.cli.parser import CHOICES, parser
 
-# Slow, and needs the extra `docs`, which the other tests do not.
+# Slow, and needs the `docs` extra, which the other tests do not.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FETCHED = {
     ("script", "src"),
@@ -113,7 +113,7 @@ def test_figure_is_keyboard_accessible(address: str, scheme: str) -> None:
         assert figure.locator("output").inner_text() == "0.60"
         page.keyboard.press("End")
         probabilities = figure.locator(".number").all_inner_texts()
-        assert probabilities[:2] == ["100 %", "0 %"]  # at 1 the mixture is its first parent
+        assert probabilities[:2] == ["100%", "0%"]  # at 1 the mixture is its first parent
         assert figure.locator("circle.s").count() > 0
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import os
+from pathlib import Path
 from types import NoneType
 from typing import get_args, get_type_hints
 
@@ -23,6 +25,14 @@ def test_every_loss_json_round_trip(name, synthesis):
     back = decode(json.loads(json.dumps(encode(run))), KINDS)
     assert back == run
     assert back.identity == run.identity
+
+
+def test_paths_become_text():
+    run = Run(data=Path("photos"), init=Path("runs") / "a")
+    assert (run.data, run.init) == ("photos", os.path.join("runs", "a"))
+    assert run == Run(data="photos", init=os.path.join("runs", "a"))
+    with pytest.raises(ValueError, match="data"):
+        Run(data=None)
 
 
 def test_identity_depends_on_every_field():

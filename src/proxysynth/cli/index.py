@@ -173,7 +173,7 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     titled = [(each.title, each.images) for each in clusters]
     _show(console, "similarity to the mean of the cluster", titled)
     if nmi is not None:
-        console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
+        console.say(f"NMI of clusters and labels: {100 * nmi:.1f}%")
     if sheets:
         console.say(f"Contact sheets: {sheets[0]}")
     return {

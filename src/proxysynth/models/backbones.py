@@ -2,7 +2,8 @@
 
 Your own backbone is any `nn.Module` from images to feature maps (n, channels, h, w) or vectors
 (n, channels). Optional attributes: `in_channels`, `preprocess`, `image_size` and `stages` (names of
-its parts that, run in order, are the whole). ImageNet's conventions are the default.
+its parts that, run in order, are the whole). ImageNet's conventions are the default. One in
+`BACKBONES` may have `channels`, the number of features, which is measured otherwise.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ def make_embedder(
 
         pixels = preprocess or declared("preprocess", "imagenet")
         side, resize = image_size or declared("image_size", 224), declared("resize", RESIZE)
-        channels = network.channels if known else measure_channels(network, pixels, side)
+        channels = getattr(network, "channels", None) if known else None
+        if channels is None:
+            channels = measure_channels(network, pixels, side)
         net = Embedder(network, channels, dim, pooling, normalize, pixels, side, resize)
     net.batch_norm_frozen = frozen_batch_norm
     return net.train() if frozen_batch_norm else net

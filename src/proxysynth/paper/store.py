@@ -214,14 +214,14 @@ class Plan:
         text = "nothing to train."
         if self.missing:
             runs = len(self.known) + len(self.later)
-            needed = [count(runs, "Run")] if runs else []
+            needed = [count(runs, "run")] if runs else []
             if self.studies:
                 needed.append(count(len(self.studies), "study", "studies"))
-            basis = "finished Runs" if self.finished else "a few timed steps"
+            basis = "finished runs" if self.finished else "a few timed steps"
             text = (
                 f"{' and '.join(needed)} missing, {self.done} finished; about "
                 f"{duration(self.seconds, rough=True)} in one process, estimated from {basis}. "
-                "Shared Runs are counted once."
+                "Shared runs are counted once."
             )
         elif self.done:
             text = "everything needed is finished."

@@ -1,4 +1,4 @@
-"""Confidence intervals of means and differences, of 95 % if not given."""
+"""Confidence intervals of means and differences, of 95% if not given."""
 
 from __future__ import annotations
 

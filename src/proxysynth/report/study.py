@@ -78,7 +78,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, and half the width of its 95 % t-interval; None for a single value."""
+    """Mean, and half the width of its 95% t-interval; None for a single value."""
     return {"mean": fmean(values), "ci95": half_width(values) if len(values) > 1 else None}
 
 

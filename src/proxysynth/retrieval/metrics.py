@@ -204,8 +204,8 @@ def summarize(ranking: Ranking, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[str, f
     queries = int(some.sum())
     if not queries:
         raise ValueError(
-            f"no query has a positive in the gallery (queries: {len(some)}): at least one class "
-            "needs a query and another image, or give a gallery"
+            f"no query has a positive in the gallery (queries: {len(some)}): labels of queries and "
+            "gallery must name the classes alike; without a gallery, a class needs two images"
         )
     metrics = {f"recall@{k}": int(ranking.found(k).sum()) / queries for k in check_ks(ks)}
     metrics["precision@1"] = int(ranking.found(1).sum()) / queries

@@ -124,6 +124,9 @@ def update_index(
             or has at most 1 GB.
         workers: threads that decode images.
     """
+    if not isinstance(model, Trained | ImageEmbedder):
+        got = repr(model) if isinstance(model, str) else type(model).__name__
+        raise ValueError(f"an index needs a model, got {got}: open a run with ps.load(folder)")
     out = Path(os.path.abspath(os.path.expanduser(file)))
     embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
     root = os.path.abspath(os.path.expanduser(folder))

@@ -83,7 +83,7 @@ class Cluster:
     def title(self) -> str:
         """Its number, size, and most common label."""
         name = "no cluster" if self.number < 0 else f"cluster {self.number}"
-        label = "" if self.label is None else f", {100 * self.label[1]:.0f} % {self.label[0]}"
+        label = "" if self.label is None else f", {100 * self.label[1]:.0f}% {self.label[0]}"
         return f"{name}: {count(len(self.images), 'image')}{label}"
 
     @property

@@ -172,7 +172,7 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
         on = "images held out of training" if run.task == "classification" else held_out
     why = "the last epoch" if run.report_epoch == "last" else f"the best epoch by {by} on {on}"
     if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
-        why += f", {100 * interpolation['a']:g} % of the way from the network before "
-        why += "training to the trained one"
+        why += f", with weights interpolated at a = {interpolation['a']:g} between the initial "
+        why += "and the trained network"
         why += f", chosen on {held_out}" if interpolation["by"] else ""
     return why

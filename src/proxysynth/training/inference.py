@@ -366,8 +366,10 @@ def load(
         net = make_network(run, recorded.image_size, True, recorded.architecture)
         net.load_state_dict(part(tensors, "net."))
     except (RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        name = recorded.run.backbone
-        raise TrainingFailed(f"the weights in {place} do not fit the backbone {name}") from error
+        trained = f": it was trained with {recorded.run.backbone}" if backbone else ""
+        raise TrainingFailed(
+            f"the weights in {place} do not fit the backbone {run.backbone}{trained}"
+        ) from error
     data.pixels_named(net.preprocess)
     where = Resources(device=device).torch_device()
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format

@@ -25,7 +25,7 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
     constant   1
     step       decay^(how many of decay_epochs are over)
     cosine     (1 + cos(pi t)) / 2                       t = share of all steps that are done
-    one_cycle  rises to 1 over the first 30 %, then falls as a cosine     [Smith and Topin, 2019]
+    one_cycle  rises to 1 over the first 30%, then falls as a cosine     [Smith and Topin, 2019]
 
     An extended run keeps the schedule of its first epochs.
     """

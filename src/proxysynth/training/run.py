@@ -1,7 +1,8 @@
-"""Run: everything about one training, as one frozen value; Split: how its images are split."""
+"""Run: everything about a training run, as one frozen value; Split: how its images are split."""
 
 from __future__ import annotations
 
+import os
 import typing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -135,7 +136,7 @@ FEW_CLASSES, FEW_CLASSES_A = 40, 0.75  # see "Is training better than none?" in 
 
 @dataclass(frozen=True)
 class Run:
-    """One training. Equal runs give equal weights; `identity` is its hash.
+    """A training run. Equal runs give equal weights; `identity` is its hash.
 
     What differs between machines without changing the result (device, workers, folders) is in
     `Resources`. The defaults are those for the built-in glyphs; `proxysynth.training.default_run`
@@ -151,8 +152,9 @@ class Run:
 
         backbone: a name such as "efficientnet_lite0", "timm:name", "hf:name_or_folder" (of
             transformers), or "package.module:function".
-        width: factor on the number of channels, for backbones that support it.
-        dim: dimension of the embeddings; None: that of the backbone's features, which are kept.
+        width: multiplier for the number of channels, for backbones that support it.
+        dim: dimension of the embeddings; None: no embedding layer; the backbone's features are
+            the embeddings.
         pooling: "average", "max" or "both"; of "timm:" and "hf:" backbones also "class", the class
             token, and "own", the network's own pooling.
         pretrained: start from published weights; None: decided by the backbone.
@@ -186,8 +188,8 @@ class Run:
         optimizer: "adam", "adamw", "rmsprop" or "sgd".
         proxy_optimizer: "same" as the network's, or "rowwise", which stores one number per proxy.
         lr: learning rate of the backbone.
-        layer_decay: factor on the learning rate from each layer of the backbone to the one before
-            it; 1 trains all layers at `lr`.
+        layer_decay: multiplier for the learning rate from each layer of the backbone to the one
+            before it; 1 trains all layers at `lr`.
         embedding_lr: learning rate of the embedding layer; None: that of the backbone, `lr`.
         proxy_lr: learning rate of the proxies.
         weight_decay: weight decay of the optimizer.
@@ -197,8 +199,8 @@ class Run:
         decay_epochs: epochs after which the schedule "step" multiplies the rates by `decay`.
         decay: factor of the schedule "step".
         warmup_epochs: number of initial epochs that train only the embedding layer and the proxies.
-        clip_norm: largest norm of the gradient; None: not clipped.
-        clip_value: largest absolute value of each entry of the gradient; None: not clipped.
+        clip_norm: maximum gradient norm; None: not clipped.
+        clip_value: maximum absolute value of each entry of the gradient; None: not clipped.
 
         precision: "float32", mixed "bfloat16", or "auto": mixed where the device supports it well.
         channels_last: use the channels-last memory format.
@@ -207,7 +209,7 @@ class Run:
         extended: numbers of epochs that the run had when it was extended; see `extend`.
         interpolate: the factor a in the saved weights, w = (1 - a) w_start + a w_trained; "auto"
             chooses the best a on classes held out of the seen ones; "by_classes" is 0.75 with fewer
-            than 40 seen classes and 1 with more. A new embedding layer is left out, so that a = 0
+            than 40 seen classes and 1 with more. A new embedding layer is omitted, so that a = 0
             gives the pretrained features. None: the trained network is saved, with its layer.
 
         seed: seed of all randomness.
@@ -284,6 +286,10 @@ class Run:
 
     def __post_init__(self) -> None:
         must = partial(_require, self)
+        for name in ("data", "weights", "init"):
+            if isinstance(given := getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(given))  # as JSON has it
+        must("data", isinstance(self.data, str), "a path or the name of a dataset")
         if isinstance(self.loss, type | str):
             check_loss(self, self.loss)
         for held in (self.loss, plain_loss(self.loss)):

@@ -1,4 +1,4 @@
-"""The search service: a JSON API and a page over an index. Needs the extra `serve`."""
+"""The search service: a JSON API and a page over an index. Needs the `serve` extra."""
 
 from proxysynth.web.app import create_app
 

@@ -176,7 +176,7 @@ class Snapshot:
 
 Vector = NDArray[np.float32]
 SearchQuery = tuple[Vector, int, float | None, int | None]
-"""A vector (d,), how many neighbors, their minimal similarity, and an item not to be found."""
+"""A vector (d,), how many neighbors, their minimum similarity, and an item not to be found."""
 
 
 def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:

@@ -22,7 +22,7 @@ from proxysynth.training.run import Run
 TABLE_OF = {"cub200": "F", "cars196": "H", "sop": "J", "inshop": "L"}
 BOOSTS: dict[str, Any] = {"average": fmean, "minimum": min, "maximum": max}
 STUDY = Path(__file__).parents[4] / "results" / "study_cub200.csv"
-"""Runs on photographs, in a checkout: shown beside the stand-ins of CUB200."""
+"""Runs on photographs, in a clone: shown beside the stand-ins of CUB200."""
 PHOTOGRAPHS_NOTE = (
     f"Photographs, from results/study_cub200.csv: {CUB_96.about}, the last of them; alpha 0.4 and "
     "mu 1; Proxy-anchor with its own settings. Losses that were not run show a dash."
@@ -42,7 +42,7 @@ def runs_of(
 
 @cache
 def _study() -> dict[tuple[str, str, str], dict[str, str]]:
-    """The rows of the study by loss, regularizer and seed; empty without a checkout."""
+    """The rows of the study by loss, regularizer and seed; empty outside a clone."""
     if not STUDY.is_file():
         return {}
     with STUDY.open(newline="", encoding="utf-8") as file:

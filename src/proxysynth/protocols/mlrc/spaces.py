@@ -28,7 +28,7 @@ class Range:
     log: bool = True  # searched on a logarithmic scale
 
     def near_bound(self, value: float) -> bool:
-        """Whether a value lies in the first or last 2 % of the range."""
+        """Whether a value lies in the first or last 2% of the range."""
         low, at, high = (log(x) if self.log else x for x in (self.low, value, self.high))
         return not 0.02 < (at - low) / (high - low) < 0.98
 
