@@ -34,6 +34,7 @@ CHUNK = 8  # images in a worker's task
 PREFETCH = 2  # batches prepared in advance
 
 Indices = NDArray[np.int64]
+Item = TypeVar("Item")
 
 
 class Batch(NamedTuple):
@@ -121,9 +122,6 @@ class Loader:
         """Whether a batch is a slice of an array: nothing to decode, crop or convert."""
         held, whole = self.listing.pixels, self.transform.size is None
         return held is not None and whole and (held.ndim == 3 or self.pixels.channels == 3)
-
-
-Item = TypeVar("Item")
 
 
 def prefetch(items: Iterator[Item], number: int) -> Iterator[Item]:

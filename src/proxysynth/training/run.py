@@ -119,9 +119,9 @@ class Split:
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
-        other = APPLIED_AFTER_OPENING | (
-            {"unseen_fraction"} if self.unseen_fraction == 0 else set()
-        )
+        other = APPLIED_AFTER_OPENING
+        if self.unseen_fraction == 0:
+            other = other | {"unseen_fraction"}
         names = [field.name for field in fields(self) if field.name not in other]
         options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value not in (None, ())}
