@@ -21,7 +21,7 @@ from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.report.statistics import paired_interval, unpaired_interval
 
 ROOT = Path(__file__).parents[1]
-PHOTOGRAPHS = {"cub": "CUB-200-2011, test half", "grocery": "GroceryStore"}
+DATASETS = {"cub": "CUB-200-2011, test half", "grocery": "GroceryStore"}
 METHODS = {
     "plain": "Norm-softmax, plain",
     "pytorch-metric-learning": "Norm-softmax, pytorch-metric-learning",
@@ -201,12 +201,12 @@ def reranking() -> str:
         percents = [f"{100 * float(row[key]):.1f}" for key in ("recall@1", "r_precision", "map@r")]
         costs = [cell(row["prepare_seconds"], 1), cell(row["query_milliseconds"], 1)]
         method = row["method"] if row["method"] == "none" else f"`{row['method']}`"
-        body.append([PHOTOGRAPHS[row["data"]], method, *percents, *costs])
+        body.append([DATASETS[row["data"]], method, *percents, *costs])
     head = ["", "re-ranking", "Recall@1", "R-precision", "MAP@R", "prepare, s", "query, ms"]
     sizes = {
         row["data"]: f"{int(row['pictures']):,} images of {row['classes']} classes" for row in found
     }
-    data = "; ".join(f"{PHOTOGRAPHS[name]}: {size}" for name, size in sizes.items())
+    data = "; ".join(f"{DATASETS[name]}: {size}" for name, size in sizes.items())
     caption = (
         f"{data}. Each image searches the others, with the ImageNet features of "
         f"{found[0]['model']} at 224 pixels, not fine-tuned. Metrics in percent; times for "
@@ -234,7 +234,7 @@ def near_duplicates() -> str:
         body.append([row["threshold"], *pairs, *shares])
     first = found[0]
     caption = (
-        f"{int(first['images']):,} photographs of {PHOTOGRAPHS[first['data']]}, with the ImageNet "
+        f"{int(first['images']):,} photographs of {DATASETS[first['data']]}, with the ImageNet "
         f"features of {first['model']} at 224 pixels, not fine-tuned: the number of pairs that "
         f"reach a threshold, and the percentage of {first['copies']} altered copies that reach it "
         "with their original (`python -m benchmarks.near_duplicates`):"

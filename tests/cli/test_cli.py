@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -240,6 +241,13 @@ def test_traceback_is_shown_on_request(capsys, argv) -> None:
     code, _, err = run(capsys, *argv, "--traceback")
     assert code == 2
     assert "Traceback" in err
+
+
+def test_json_has_no_nan(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("proxysynth.cli.compare.run_compare", lambda args: {"x": math.nan})
+    code, out, err = run(capsys, "compare", "one", "two", "--json")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
 
 
 def test_out_of_memory_is_a_one_line_error(capsys, monkeypatch) -> None:

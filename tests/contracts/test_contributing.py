@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import proxysynth as ps
-from proxysynth.cli.parser import LOSSES, REGULARIZERS
+from proxysynth.cli.parser import CHOICES
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.readers import READERS
 from proxysynth.models.backbones import BACKBONES
@@ -85,8 +85,8 @@ def test_every_backbone_is_documented(name: str) -> None:
 
 
 def test_the_command_line_knows_every_loss_and_regularizer() -> None:
-    assert tuple(ps.LOSSES) == LOSSES
-    assert tuple(ps.REGULARIZERS) == REGULARIZERS
+    assert tuple(ps.LOSSES) == CHOICES["LOSS"]
+    assert tuple(ps.REGULARIZERS) == CHOICES["REGULARIZER"]
 
 
 def test_every_dataset_has_a_reader() -> None:

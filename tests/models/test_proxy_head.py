@@ -275,6 +275,9 @@ def test_invalid_head_arguments_are_rejected() -> None:
         named.add_classes(2)
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2.5)
+    with pytest.raises(ValueError, match="'shoe'"):
+        named.add_classes("shoe")
+    assert named.classes == ["a", "b"]
     with pytest.raises(ValueError, match="'b' twice"):
         named.add_classes(["b"])
     with pytest.raises(ValueError, match="no names"):

@@ -140,6 +140,25 @@ def test_invalid_split_fraction_is_rejected(fraction):
         Split(unseen_fraction=fraction)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("query_faces", 1.5),
+        ("test_faces", 2.5),
+        ("pictures_per_class", 1.5),
+        ("pictures_per_class", -1),
+        ("distortion", "1"),
+        ("distortion", -0.5),
+        ("fold", 1.5),
+        ("folds", "4"),
+        ("validation_seed", 0.5),
+    ],
+)
+def test_invalid_split_field_is_rejected(name, value):
+    with pytest.raises(ValueError, match=name):
+        Split(**{name: value})
+
+
 def test_split_options_contain_only_changed_fields():
     assert Split().options() == {}
     assert Split(seed=0, unseen_classes=("a",), validation_fraction=0.4).options() == {

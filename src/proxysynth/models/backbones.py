@@ -28,7 +28,7 @@ from proxysynth.models.efficientnet_lite import VARIANTS, EfficientNetLite, pack
 from proxysynth.models.embedder import RESIZE, Embedder
 from proxysynth.models.libraries import explained, make_timm, make_transformers
 from proxysynth.models.weights import Published, load_initial_weights, load_weights
-from proxysynth.values import look_up, nearest
+from proxysynth.values import choices_hint, look_up
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
     function = getattr(module, function_name, None)
     if not callable(function):
         functions = [name for name, item in vars(module).items() if callable(item)]
-        advice = nearest(function_name, functions)
+        advice = choices_hint(function_name, functions)
         raise ValueError(f"{module_name} has no function {function_name!r}: {advice}")
     options: dict[str, bool] = {}
     if pretrained is not None and "pretrained" in inspect.signature(function).parameters:

@@ -133,7 +133,9 @@ class ProxyHead(nn.Module):
         number, classes = functional.as_number(names), None
         if self.classes is None and isinstance(number, int):
             count = number
-        elif self.classes is not None and isinstance(names, Iterable):
+        elif (
+            self.classes is not None and isinstance(names, Iterable) and not isinstance(names, str)
+        ):
             classes = _distinct([*self.classes, *(str(name) for name in names)])
             count = len(classes) - len(self.classes)
         else:

@@ -16,14 +16,13 @@ from markupsafe import Markup
 
 from proxysynth import formatting
 from proxysynth.formatting import and_join, metric_name, percent, points
+from proxysynth.report.examples import Disagreement, disagreement
+from proxysynth.report.figures import SERIES, Curve, curves, inline_svg
+from proxysynth.report.pages import render, tone, write_page
+from proxysynth.report.run_report import FinishedRun, read_finished
+from proxysynth.report.settings import differing
+from proxysynth.report.statistics import Interval, difference_interval
 from proxysynth.values import digest
-
-from .examples import Disagreement, disagreement
-from .figures import SERIES, Curve, curves, inline_svg
-from .pages import render, tone, write_page
-from .run_report import FinishedRun, read_finished
-from .settings import differing
-from .statistics import Interval, difference_interval
 
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
 ROUNDING = 1e-9  # a narrower interval has no width

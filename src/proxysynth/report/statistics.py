@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, variance
+from typing import Any
 
 from scipy.special import stdtrit
 
 Interval = tuple[float, float]
 
 
-def t_quantile(freedom: float, level: float = 0.95) -> float:
-    """The t with P(|T| <= t) = level, for Student's t with these degrees of freedom."""
-    return float(stdtrit(freedom, (1 + level) / 2))
+def t_quantile(freedom: Any, level: float = 0.95) -> Any:
+    """The t with P(|T| <= t) = level, for Student's t with these degrees of freedom: a number, or
+    an array of them."""
+    return stdtrit(freedom, (1 + level) / 2)
 
 
 def half_width(values: Sequence[float], level: float = 0.95) -> float:

@@ -10,9 +10,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
-
-from .comparison import Comparison
-from .study import TITLES, Result, amount, at_bounds, method, metric_rows, trial_rows
+from proxysynth.report.comparison import Comparison
+from proxysynth.report.study import (
+    TITLES,
+    StudyResult,
+    amount,
+    at_bounds,
+    method,
+    metric_rows,
+    trial_rows,
+)
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
 TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others are of numbers
@@ -77,7 +84,7 @@ def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console:
     _show(console, title, ("", *map(metric_heading, keys)), cells)
 
 
-def render_study(result: Result, console: Console) -> None:
+def render_study(result: StudyResult, console: Console) -> None:
     """Print the results on the unseen classes, the trials, and the importance of parameters."""
     interval = ", with 95% t-intervals" if result["repetitions"] > 1 else ""
     title = (

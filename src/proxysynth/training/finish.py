@@ -33,20 +33,23 @@ def finish(training: Training, evaluated: Result | None) -> Result:
     run, ready, learner, state = training.run, training.ready, training.learner, training.state
     ranks, folder, splits = training.ranks, training.folder, training.ready.splits
     seconds = time.perf_counter() - training.began
-    epoch, net, tested = state.epoch, learner.net, training.tested
+    epoch = state.epoch
+    net = learner.net
+    tested = training.tested
     if state.best_step not in (None, state.step):
         best = training.checkpoints.load(state.run, state.best_step)
         learner.load_weights(cast(Loaded, best).tensors)
         epoch, tested = state.best_epoch or epoch, None
     tested = tested or training.measure(ready.query)
     line = next(entry for entry in state.history if entry["epoch"] == epoch)
-    validation, means = line.get("validation", {}), None
+    validation = line.get("validation", {})
+    means = None
     interpolation: dict[str, Any] = {}
     if run.interpolate is not None:
         net, tested, interpolation = _interpolate(training, tested, validation)
         means = class_means(net, ready.tester(splits.train), ranks)
-    classifies, result = run.task == "classification", None
-    held_out = NOT_TESTED if classifies else training.validate(tested, net)
+    result = None
+    held_out = NOT_TESTED if run.task == "classification" else training.validate(tested, net)
     if ranks.first:
         (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
         proxies = _proxies(training, means)

@@ -20,18 +20,19 @@ from proxysynth.losses.functional import (
 )
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
-from proxysynth.values import LARGEST, check_integers, digest
+from proxysynth.values import LARGEST, check_integers, digest, hints
 
 # What is done to the splits after they were opened, whatever the data.
-OF_THE_RUN = {"validation_fraction", "validation_seed", "train_pictures", "test_pictures"}
-OF_THE_RUN |= {"fold", "folds"}
+APPLIED_AFTER_OPENING = {"validation_fraction", "validation_seed", "fold", "folds"}
+APPLIED_AFTER_OPENING |= {"train_pictures", "test_pictures"}
 
 
 def _require(value: object, name: str, holds: bool, expected: str) -> None:
     """Raise unless a field holds what it must."""
     if not holds:
         got = repr(getattr(value, name))
-        got = got if "\n" not in got else type(getattr(value, name)).__name__  # of a network
+        if "\n" in got:  # the repr of a module spans lines
+            got = type(getattr(value, name)).__name__
         raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got}")
 
 
@@ -107,16 +108,20 @@ class Split:
         must, unseen, fold = partial(_require, self), self.unseen_fraction, self.fold
         must("unseen_fraction", unseen is None or 0 <= unseen < 1, "in [0, 1)")
         must("validation_fraction", 0 < self.validation_fraction < 1, "in (0, 1)")
-        must("folds", self.folds >= 2, "at least 2")
-        must("fold", fold is None or 0 <= fold < self.folds, f"0 to {self.folds - 1}")
-        must("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing")
-        least = dict.fromkeys(("train_pictures", "test_pictures", "folds"), 1)
-        least |= dict.fromkeys(("train_classes", "test_classes", "faces_per_class", "seed"), 0)
+        least = {"train_pictures": 1, "test_pictures": 1, "folds": 2, "fold": 0}
+        least |= dict.fromkeys(("train_classes", "test_classes", "faces_per_class"), 0)
+        least |= dict.fromkeys(("query_faces", "test_faces", "pictures_per_class"), 0)
+        least |= dict.fromkeys(("seed", "validation_seed"), 0)
         check_integers(self, **{k: v for k, v in least.items() if getattr(self, k) is not None})
+        must("fold", fold is None or fold < self.folds, f"0 to {self.folds - 1}")
+        must("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing")
+        check_not_negative(self, distortion=self.distortion or 0)
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
-        other = OF_THE_RUN | ({"unseen_fraction"} if self.unseen_fraction == 0 else set())
+        other = APPLIED_AFTER_OPENING
+        if self.unseen_fraction == 0:
+            other = other | {"unseen_fraction"}
         names = [field.name for field in fields(self) if field.name not in other]
         options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value not in (None, ())}
@@ -295,7 +300,7 @@ class Run:
             must(name, isinstance(getattr(self, name), tuple | list), "a tuple")
         named = "a name; for your own network 'package.module:function', which returns it"
         must("backbone", isinstance(self.backbone, str), named)
-        for name, hint in typing.get_type_hints(Run).items():
+        for name, hint in hints(Run).items():
             value, choices = getattr(self, name), typing.get_args(hint)
             if typing.get_origin(hint) is Literal:
                 must(name, value in choices, f"one of {', '.join(map(repr, choices))}")

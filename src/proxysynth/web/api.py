@@ -10,11 +10,10 @@ from pydantic import BaseModel, Field
 
 from proxysynth import __version__
 from proxysynth.search.index import Hit
+from proxysynth.web.images import LARGE, THUMBNAIL
+from proxysynth.web.service import Service, Snapshot, as_query
 
-from .images import LARGE, THUMBNAIL
-from .service import Service, Snapshot, as_query
-
-Neighbors = Annotated[int, Field(ge=1, le=1000, description="number of images")]
+HitCount = Annotated[int, Field(ge=1, le=1000, description="number of images")]
 Threshold = Annotated[
     float, Field(ge=-1, le=1, allow_inf_nan=False, description="minimum similarity")
 ]
@@ -128,7 +127,7 @@ class MapPoints(BaseModel):
 class SearchSettings(BaseModel):
     """How many neighbors to return, and which."""
 
-    k: Neighbors = 10
+    k: HitCount = 10
     threshold: Threshold | None = None
     label: Label | None = None
 
@@ -184,7 +183,7 @@ def api(service: Service) -> APIRouter:
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
         query: Settings,
-        k: Annotated[Neighbors | None, Form()] = None,
+        k: Annotated[HitCount | None, Form()] = None,
         threshold: Annotated[Threshold | None, Form()] = None,
         label: Annotated[Label | None, Form()] = None,
     ) -> Response:
@@ -210,7 +209,7 @@ def api(service: Service) -> APIRouter:
 
     @routes.get("/items", response_model=Items)
     async def items(
-        k: Neighbors = 24,
+        k: HitCount = 24,
         label: Label | None = None,
         start: Annotated[int | None, Query(ge=0, description="position of the first")] = None,
     ) -> Response:
