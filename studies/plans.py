@@ -347,10 +347,10 @@ def grocery(grocery: str | None = None, **_: Any) -> Plan:
     }
     for (name, (loss, own)), seed in itertools.product(losses.items(), range(3)):
         for item in _each(replace(base, **own), _with_and_without(loss), seed, loss=name):
-            yield replace(item, measure=partial(_against_catalogue, root, item.run))
+            yield replace(item, measure=partial(_against_catalog, root, item.run))
 
 
-def _against_catalogue(root: Path, run: Run, model: Any) -> dict[str, float]:
+def _against_catalog(root: Path, run: Run, model: Any) -> dict[str, float]:
     """Metrics with photographs of unseen products as queries and catalog images as the gallery."""
     unseen = open_data(run.data, **run.split.options()).query.classes
     query, gallery = (

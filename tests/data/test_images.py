@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import ImageCache, UnreadableImage, images as module, open_image
-from proxysynth.data.images import FORMATS, cache_folder, write_atomically
+from proxysynth.data.images import FORMATS, cache_folder
+from proxysynth.files import write_atomically
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 9, 3), np.uint8)

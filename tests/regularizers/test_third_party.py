@@ -341,6 +341,16 @@ def test_other_errors_of_the_module_are_its_own() -> None:
         ps.synthesize_over(module)(x, y)
 
 
+def test_a_number_of_classes_in_the_code_is_suspected() -> None:
+    class Fixed(DotProduct):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return (F.one_hot(y, C) * (x @ self.head.W.t())).sum()
+
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D)
+    with pytest.raises(RuntimeError, match="number of classes"):
+        ps.synthesize_over(Fixed(), class_count="n_ids")(x, y)
+
+
 class OtherCount(nn.Module):
     """Counts its classes under a name of its own."""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import proxysynth as ps
 from proxysynth.errors import TrainingFailed
 from proxysynth.search import Index, build as module, index_file
 from proxysynth.search.build import journal_path, update_index
@@ -79,6 +80,13 @@ def out_row(file, path):
     index = Index.open(file)
     number = index.find(path)
     return index.vectors(number, number + 1)[0].clone()
+
+
+def test_what_is_no_model_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"'runs/a'.*ps\.load"):
+        ps.build_index("runs/a", tmp_path, tmp_path / "x.index")
+    with pytest.raises(ValueError, match=r"'runs/a'.*ps\.load"):
+        ps.export("runs/a", "onnx", tmp_path / "x.onnx")
 
 
 def test_unchanged_folder_writes_nothing(model, photos, tmp_path, opened):

@@ -181,21 +181,26 @@ class LossFromSums:
             self.inverse_x = _inverse_norms(X)
             X = X * self.inverse_x[:, None]
             self.inverse_p = X.new_empty(c)
-        self.X, self.rows, u, count = X, None, 0, n if self.original_rows else 0
-        # One process fills all of these; of several, each fills a part, and the parts are summed.
+        self.X = X
+        self.rows = None
+        # One process fills `new` tensors; of several, each fills a part, and the parts are summed.
         new = X.new_empty if self.group is None else X.new_zeros
+        r = n if self.original_rows else 0
+        u = 0
         if draw is not None:
-            u, pairs = len(draw.first), PairMatrix(draw.i, draw.j, draw.lam, X)
+            u = len(draw.first)
+            pairs = PairMatrix(draw.i, draw.j, draw.lam, X)
             K = new((n, n))
             if self.synthetic_rows:
-                V, count = X if normalized else None, count + len(draw.i)
-                self.rows = Mix(pairs, V, self.product_dtype, below=self.original_rows)
+                r += len(draw.i)
+                vectors = X if normalized else None
+                self.rows = Mix(pairs, vectors, self.product_dtype, below=self.original_rows)
         self.blocks = self._blocks(c, u)
         kept = None
         if keep and (n * c <= LARGE if self.keep is None else self.keep):
             kept = X.new_empty(n * (c + u))
-        total = (_RowSums if sums.along == "rows" else _ColumnSums)(self, count, c + u)
-        own = new((count,))  # logits of the own classes
+        total = (_RowSums if sums.along == "rows" else _ColumnSums)(self, r, c + u)
+        own = new((r,))  # logits of the own classes
         for block in self.blocks:
             W, L = self._product(block, p, kept, first_time=True)
             if draw is not None:
@@ -237,8 +242,10 @@ class LossFromSums:
         d_K = d_Q = None
         # By the logarithm of the length of every mixed row: its logits fall as 1 / length.
         d_length = X.new_zeros(0 if rows is None else len(rows.weights))
-        d_X, d_p = (torch.empty_like if self.blocks else torch.zeros_like)(X), torch.empty_like(p)
-        right, down = X if normalized else X * grad, grad * -LN2
+        d_X = torch.empty_like(X) if self.blocks else torch.zeros_like(X)
+        d_p = torch.empty_like(p)
+        right = X if normalized else X * grad
+        down = grad * -LN2
         for block in reversed(self.blocks):  # the synthetic classes come first: they give d_K
             W, L = self._product(block, p, kept)
             p_b, d_p_b, b = p[block.part], d_p[block.part], L.shape[1]

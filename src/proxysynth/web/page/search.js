@@ -199,7 +199,7 @@ export class Search {
     image.onerror = () => image.classList.add("broken");
     loadImage(image, thumbnail(hit.number, this.generation));
     const shot = element("span", "shot", image);
-    if (hit.same) shot.append(badge("same", "likely match", "similar enough to be of the same class, by the threshold of the model"));
+    if (hit.same) shot.append(badge("same", "likely match", "its similarity reaches the model's same-class threshold"));
     if (hit.seen === false) shot.append(badge("", "unseen", "of a class that was not used in training"));
     const name = hit.label ?? hit.path.split("/").pop();
     const shown = element("span", "name", ...breakable(this.captions.get(hit.label) ?? name));
@@ -243,7 +243,7 @@ export class Search {
       : shown === all ? `the ${all} nearest` : `${shown} of ${all} reach the minimum similarity`;
     if (all && this.asked) {
       byId("nothing").hidden = shown > 0;
-      byId("nothing").textContent = "No result reaches the minimum similarity: lower it.";
+      byId("nothing").textContent = "No results above the minimum similarity. Try lowering it.";
     }
   }
 
