@@ -93,7 +93,7 @@ def prepare(folder: Path, size: Size) -> None:
         paths, stamps = [f"{i:08d}.jpg" for i in range(n)], np.zeros((n, 2), dtype=np.int64)
         write_index(_file(folder, n), model, folder, paths, [None] * n, stamps,
                     chain.from_iterable(vectors(size, n, 1)))  # fmt: skip
-    largest, costs = size.items[-1], {}
+    largest, costs = size.items[-1], dict[str, float]()
     with _cpu(costs, "export"):
         export(Index.open(_file(folder, largest)), "parquet", folder / "items.parquet")
     with _cpu(costs, "lancedb"):
@@ -138,13 +138,9 @@ def measure(folder: Path, size: Size) -> list[dict[str, Any]]:
     for probes in size.probes:
 
         def found(q: NDArray[np.float32], probes: int = probes) -> list[int]:
-            search = table.search(q).distance_type("cosine").nprobes(probes)
-            ids = (
-                search.refine_factor(size.refine)
-                .limit(K)
-                .select(["id", "_distance"])
-                .to_arrow()["id"]
-            )
+            query: Any = table.search(q)
+            search = query.distance_type("cosine").nprobes(probes).refine_factor(size.refine)
+            ids = search.limit(K).select(["id", "_distance"]).to_arrow()["id"]
             return [int(number) for number in ids.to_pylist()]
 
         near, ms = _each(found, x)

@@ -52,8 +52,10 @@ class Load:
         return len(self.waits)
 
     def percentile(self, part: float) -> float:
-        """Latency in milliseconds; NaN without responses."""
-        return float(np.percentile(self.waits, part)) * 1000 if self.waits else float("nan")
+        """Latency in milliseconds."""
+        if not self.waits:
+            raise RuntimeError(f"the server answered none of {self.lost} requests correctly")
+        return float(np.percentile(self.waits, part)) * 1000
 
 
 def drive(port: int, requests: Sequence[Request], clients: int, seconds: float) -> Load:

@@ -22,6 +22,7 @@ from benchmarks.turns import Step, Turns, seconds_over_lives
 from proxysynth.losses import ArcFace, CosFace, NormSoftmax, ProxyAnchor, Softmax, SphereFace
 from proxysynth.paper.tables.cost import SCALE, D, batch, table_a
 from proxysynth.regularizers import ProxySynthesis
+from proxysynth.regularizers.pairs import Draw
 
 CLASSES = (98, 3_997, 11_318, 100_000)
 """Seen classes of CARS196, In-Shop and Stanford Online Products, and a typical face dataset."""
@@ -62,7 +63,7 @@ def step_rows(c: int, threads: int, quick: bool) -> list[Row]:
     """Rows of every method at one number of classes."""
     lives = 1 if quick else LIVES
     rounds, steps = _rounds(c, quick)
-    names = IN_SHORT
+    names: tuple[str, ...] = IN_SHORT
     if threads == 1:
         names = methods() + (COMPILED if not quick and shutil.which("g++") else ())
     seconds = seconds_over_lives(
@@ -120,6 +121,12 @@ def make_step(name: str, c: int) -> Step:
     x, y, p = batch(c)
     ours = ProxySynthesis(NormSoftmax(SCALE))
     by_similarity, plain_ = ours.by_similarity, plain
+
+    def draw() -> Draw:
+        drawn = ours.draw(y)
+        assert drawn is not None
+        return drawn
+
     if name in COMPILED:
         torch._inductor.config.compile_threads = 1  # no worker processes during measurements
         name = name.removesuffix(", compiled")
@@ -133,8 +140,8 @@ def make_step(name: str, c: int) -> Step:
         ways: dict[str, Callable[[], Tensor]] = {
             "plain": lambda: plain_(x, y, p),
             "authors' formulation": lambda: authors(x, y, p),
-            "reference": lambda: ours.by_reference(ours.draw(y), x, y, p),
-            "mixed similarity": lambda: by_similarity(ours.draw(y), x, y, p),
+            "reference": lambda: ours.by_reference(draw(), x, y, p),
+            "mixed similarity": lambda: by_similarity(draw(), x, y, p),
             "fused": lambda: ours(x, y, p),
             **{name: _loss(ProxySynthesis(loss), x, y, p) for name, loss in OTHERS.items()},
         }

@@ -51,7 +51,7 @@ API = {
     "search": "Search",
     "web": "Search service",
     "data": "Data",
-    "distributed": "Several processes",
+    "distributed": "Distributed training",
     "report": "Reports",
 }
 # What to describe of a module with helpers of its own, and names of other modules on a page (a

@@ -19,7 +19,7 @@ def exact() -> str:
             "queries per second"]  # fmt: skip
     body = [
         [f"{int(row['items']):,}", cell(row["gigabytes"]), cell(row["query_ms"], 1),
-         cell(row["batch_ms"], 1), cell(row["queries_per_second"], 0)]
+         cell(row["batch_ms"], 1), f"{float(row['queries_per_second']):,.0f}"]
         for row in found
     ]  # fmt: skip
     return f"{table(head, body)}\n\n{source(found)}"

@@ -41,8 +41,8 @@ KINDS = {
     "soft_apart": "soft pairs, apart",
 }
 COSTS = {
-    "proxy_synthesis": "Proxy Synthesis, mixed similarities",
-    "fused": "Proxy Synthesis, fused",
+    "proxy_synthesis": "Proxy Synthesis, mixed-similarity path",
+    "fused": "Proxy Synthesis, fused path",
 }
 Row = dict[str, str]
 
@@ -212,7 +212,8 @@ def ablation() -> str:
     cells = {(row["row"], row["column"]): row for row in found}
     body = []
     for name in dict.fromkeys(row["row"] for row in found):
-        line = [name.replace(" | ", ": embeddings ", 1).replace(" | ", ", proxies ", 1)]
+        method, *used = (part.replace("original, synthetic", "both") for part in name.split(" | "))
+        line = ["{}: embeddings: {}; proxies: {}".format(method, *used)]
         for measure in ("R@1", "MAP@R"):
             row = cells[name, measure]
             change = f"{float(row['change']):+.1f}" if row["change"] else ""

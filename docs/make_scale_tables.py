@@ -55,11 +55,15 @@ def memory() -> str:
     classes = sorted({int(row["classes"]) for row in found})
     beyond = {(row["method"], int(row["classes"])): row["beyond_gradient_mb"] for row in found}
     body = [
-        [method, *(cell(beyond.get((method, c)), 0) for c in classes)]
+        [method, *(_megabytes(beyond.get((method, c))) for c in classes)]
         for method in dict.fromkeys(row["method"] for row in found)
     ]
     head = ["", *(f"{c:,} classes" for c in classes)]
     return f"{table(head, body)}\n\n{source(found)}"
+
+
+def _megabytes(value: str | None) -> str:
+    return f"{float(value):,.0f}" if value else "–"
 
 
 def hundred_million() -> str:
@@ -80,11 +84,16 @@ def hundred_million() -> str:
     rate = _rate()
     body.append(
         ["**seconds of the loss at the measured rate**",
-         *(f"{_teraflop(n, c, d) / rate:.3g}" if rate else "–" for n in BATCHES)]
+         *(_three_digits(_teraflop(n, c, d) / rate) if rate else "–" for n in BATCHES)]
     )  # fmt: skip
     note = f"The measured rate: {1e3 * rate:.3g} gigaflop/s for one process." if rate else ""
     head = ["per device, by global batch size", *(f"n = {n:,}" for n in BATCHES)]
     return f"{table(head, body)}\n\n{note}".rstrip()
+
+
+def _three_digits(value: float) -> str:
+    """With three significant digits, without an exponent: 16.9, 271, 1,090."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 1_000 else f"{value:.3g}"
 
 
 def _teraflop(n: int, c: int, d: int) -> float:

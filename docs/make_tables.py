@@ -21,14 +21,14 @@ from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.report.statistics import paired_interval, unpaired_interval
 
 ROOT = Path(__file__).parents[1]
-PHOTOGRAPHS = {"cub": "CUB-200-2011, test half", "grocery": "GroceryStore"}
+DATASETS = {"cub": "CUB-200-2011, test half", "grocery": "GroceryStore"}
 METHODS = {
     "plain": "Norm-softmax, plain",
     "pytorch-metric-learning": "Norm-softmax, pytorch-metric-learning",
     "plain, compiled": "Norm-softmax, plain, `torch.compile`",
     "authors' formulation": "with Proxy Synthesis, authors' formulation",
-    "mixed similarity, compiled": "with Proxy Synthesis, mixed similarities, `torch.compile`",
-    "fused": "**with Proxy Synthesis, fused (ours)**",
+    "mixed similarity, compiled": "with Proxy Synthesis, mixed-similarity path, `torch.compile`",
+    "fused": "**with Proxy Synthesis, fused path (ours)**",
 }
 # The rows of the README's table: the method in a step of the loss, and in an evaluation. "ours" is
 # what the times of evaluations are relative to.
@@ -63,7 +63,11 @@ def source(found: list[dict[str, str]]) -> str:
     if not found:
         return "Not measured yet."
     first = found[0]
-    return f"{first['machine']}, torch {first['torch']}, {first['date']}, commit {first['commit']}."
+    changed = " (+: with local changes)" if first["commit"].endswith("+") else ""
+    return (
+        f"{first['machine']}, torch {first['torch']}, {first['date']}, "
+        f"commit {first['commit']}{changed}."
+    )
 
 
 def summary() -> str:
@@ -85,14 +89,15 @@ def summary() -> str:
     first_step, *further_steps = steps
     first, *further = evaluations
     head = [
-        "", f"step, {first_step:,}", *(f"{classes:,}" for classes in further_steps),
-        f"memory, {most:,}", f"evaluation, {first}", *(f"{n:,}" for n in further),
+        "", f"step, {first_step:,} classes", *(f"{classes:,} classes" for classes in further_steps),
+        f"memory, {most:,} classes", f"evaluation, {first} images per class",
+        *(f"{n:,} images per class" for n in further),
     ]  # fmt: skip
     return (
-        "Relative to plain PyTorch, 512 dimensions, one thread; below 1 is better "
-        "([details](docs/speed.md)). *Step*, *memory* (peak, with the proxies' gradient): "
-        "Norm-softmax, forward and backward, batch 128, by number of classes. *Evaluation*: all "
-        "metrics of 10,000 embeddings, by images per class.\n\n"
+        "Time and peak memory relative to plain PyTorch, with 512 dimensions on one thread; below "
+        "1 is better ([details](docs/speed.md)). A step is the forward and backward pass of "
+        "Norm-softmax with a batch of 128; its memory includes the proxies' gradient. An "
+        "evaluation computes all metrics of 10,000 embeddings.\n\n"
         f"{table(head, body)}"
     )
 
@@ -156,11 +161,15 @@ def few_classes() -> str:
     variants = {(r["loss"], r["regularizer"]): r for r in rows("study_variant_cost")}
     variant = variants.get(("norm_softmax", "fused"), {})
     body = [
-        ["`bench step`: the tables above", "two lines of PyTorch", "one each", *map(cell, steps)],
-        ["`bench step`: Table A", "`ps.NormSoftmax`", "one", *table_a(rows("bench_step_table_a"))],
-        ["Table A of [the paper's tables](../results/paper_small)", "`ps.NormSoftmax`", "one",
+        ["`bench step`: the tables above", "two lines of PyTorch", "one per method",
+         *map(cell, steps)],
+        ["`bench step`: Table A", "`ps.NormSoftmax`", "one for all methods",
+         *table_a(rows("bench_step_table_a"))],
+        ["Table A of [the paper's tables](../results/paper_small)", "`ps.NormSoftmax`",
+         "one for all methods",
          *(cell(printed.get("mean") if printed.get("ran_on") == at else None) for at in places)],
-        ["[cost of the variants](results.md#changes-to-the-method)", "`ps.NormSoftmax`", "one",
+        ["[cost of the variants](results.md#changes-to-the-method)", "`ps.NormSoftmax`",
+         "one for all methods",
          cell(variant.get("of_plain")), "–"],
     ]  # fmt: skip
     return table(["", "relative to", "processes", "one thread", "two threads"], body)
@@ -192,12 +201,12 @@ def reranking() -> str:
         percents = [f"{100 * float(row[key]):.1f}" for key in ("recall@1", "r_precision", "map@r")]
         costs = [cell(row["prepare_seconds"], 1), cell(row["query_milliseconds"], 1)]
         method = row["method"] if row["method"] == "none" else f"`{row['method']}`"
-        body.append([PHOTOGRAPHS[row["data"]], method, *percents, *costs])
+        body.append([DATASETS[row["data"]], method, *percents, *costs])
     head = ["", "re-ranking", "Recall@1", "R-precision", "MAP@R", "prepare, s", "query, ms"]
     sizes = {
         row["data"]: f"{int(row['pictures']):,} images of {row['classes']} classes" for row in found
     }
-    data = "; ".join(f"{PHOTOGRAPHS[name]}: {size}" for name, size in sizes.items())
+    data = "; ".join(f"{DATASETS[name]}: {size}" for name, size in sizes.items())
     caption = (
         f"{data}. Each image searches the others, with the ImageNet features of "
         f"{found[0]['model']} at 224 pixels, not fine-tuned. Metrics in percent; times for "
@@ -212,10 +221,10 @@ def near_duplicates() -> str:
     if not found:
         return "Not measured yet."
     kinds = {
-        "brighter": "25 % brighter",
+        "brighter": "25% brighter",
         "mirrored": "mirrored",
         "jpeg_40": "JPEG, quality 40",
-        "cropped": "cropped by 5 %",
+        "cropped": "cropped by 5%",
         "half_size": "half the size",
     }
     body = []
@@ -225,7 +234,7 @@ def near_duplicates() -> str:
         body.append([row["threshold"], *pairs, *shares])
     first = found[0]
     caption = (
-        f"{int(first['images']):,} photographs of {PHOTOGRAPHS[first['data']]}, with the ImageNet "
+        f"{int(first['images']):,} photographs of {DATASETS[first['data']]}, with the ImageNet "
         f"features of {first['model']} at 224 pixels, not fine-tuned: the number of pairs that "
         f"reach a threshold, and the percentage of {first['copies']} altered copies that reach it "
         "with their original (`python -m benchmarks.near_duplicates`):"
@@ -249,9 +258,10 @@ def results() -> str:
         changes = [difference(*pair).partition(" ")[0] or "–" for pair in pairs]
         body.append(["change", *changes])
     return (
-        "CUB-200-2011, 100 species seen and 100 others retrieved, EfficientNet-Lite0 at 96 pixels, "
-        "percent, means of 3 seeds. *Change*: with Proxy Synthesis, bold if its 95 % interval "
-        "excludes zero.\n\n" + table(["", *LOSS_NAMES.values()], body)
+        "CUB-200-2011: 100 species for training, 100 others to retrieve. EfficientNet-Lite0 at 96 "
+        "pixels, published settings; percent, mean of 3 seeds. *Change* is the difference with "
+        "Proxy Synthesis, in bold if its 95% interval excludes zero.\n\n"
+        + table(["", *LOSS_NAMES.values()], body)
     )
 
 
@@ -280,7 +290,7 @@ def tuned() -> str:
         "**After a hyper-parameter search for each loss, with and without Proxy Synthesis** "
         "(`proxysynth mlrc --scale small`: 5 trials and 4 folds of the seen characters, then 3 "
         "repetitions; the embeddings of four models are concatenated, each from the epoch that is "
-        "best on its held-out fold). Proxy-NCA is the paper's Eq. i. Bold: Welch's 95 % interval "
+        "best on its held-out fold). Proxy-NCA is the paper's Eq. i. Bold: Welch's 95% interval "
         "excludes zero.\n\n"
         f"{table(head, body)}"
     )

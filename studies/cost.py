@@ -7,7 +7,6 @@ the variants are built on, and by that of the plain loss. The machine should be 
 
 from __future__ import annotations
 
-import csv
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +17,9 @@ from run import RESULTS
 from torch import Tensor
 from variants import HarderPartners, KParents, MuRamp, ParentsApart, SoftPairs
 
+from proxysynth.files import write_bytes
 from proxysynth.losses import NormSoftmax, ProxyAnchor
+from proxysynth.paper.render import rows_csv
 from proxysynth.provenance import provenance
 from proxysynth.regularizers import ProxySynthesis
 
@@ -76,10 +77,7 @@ def main() -> None:
             rows.append(
                 {"loss": name, "regularizer": kind, "ms": f"{1e3 * taken:.3f}", **ratios, **facts}
             )
-    with open(RESULTS / "study_variant_cost.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_bytes(RESULTS / "study_variant_cost.csv", rows_csv(rows).encode())
 
 
 if __name__ == "__main__":

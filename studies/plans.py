@@ -16,7 +16,7 @@ from variants import HarderPartners, KParents, MuRamp, ParentsApart, SoftPairs
 import proxysynth as ps
 from proxysynth.data import open_data
 from proxysynth.losses import LOSSES, NormSoftmax, ProxyAnchor, Softmax
-from proxysynth.losses.functional import unit
+from proxysynth.losses.functional import plain_loss, unit
 from proxysynth.paper.scale import SCALES, trained_loss
 from proxysynth.regularizers import (
     InputMixup,
@@ -192,14 +192,14 @@ def _toward_own_proxy(run: Run, model: Any) -> dict[str, float]:
     x, labels = embed(model.embedder, loader), torch.tensor(loader.listing.labels)
     p, c = model.proxies, len(model.proxies)
     synthesis = run.loss if isinstance(run.loss, ProxySynthesis) else None
-    plain = run.loss if synthesis is None else synthesis.loss
+    plain = plain_loss(run.loss)
     generator = torch.Generator().manual_seed(0)
     own = others = synthetic = 0.0
     for part in torch.randperm(len(x), generator=generator).repeat(5).split(160):
         x_b, y_b = x[part], labels[part]
         S, y, proxies = plain.similarity(x_b, p), y_b, unit(p)
-        if synthesis is not None:
-            draw = synthesis.draw(y_b, generator)
+        draw = None if synthesis is None else synthesis.draw(y_b, generator)
+        if draw is not None:
             S = mixed_similarity(plain, x_b, y_b, p, draw, normalized=True)
             y = torch.cat((y_b, c + draw.target))
             proxies = torch.cat((proxies, synthesize(x_b, y_b, p, draw, normalized=True).p))
@@ -347,10 +347,10 @@ def grocery(grocery: str | None = None, **_: Any) -> Plan:
     }
     for (name, (loss, own)), seed in itertools.product(losses.items(), range(3)):
         for item in _each(replace(base, **own), _with_and_without(loss), seed, loss=name):
-            yield replace(item, measure=partial(_against_catalogue, root, item.run))
+            yield replace(item, measure=partial(_against_catalog, root, item.run))
 
 
-def _against_catalogue(root: Path, run: Run, model: Any) -> dict[str, float]:
+def _against_catalog(root: Path, run: Run, model: Any) -> dict[str, float]:
     """Metrics with photographs of unseen products as queries and catalog images as the gallery."""
     unseen = open_data(run.data, **run.split.options()).query.classes
     query, gallery = (
@@ -358,7 +358,7 @@ def _against_catalogue(root: Path, run: Run, model: Any) -> dict[str, float]:
         for part in ("photos", "catalogue")
     )
     x, g = (model.embed([path for path, _ in part]) for part in (query, gallery))
-    y, gy = ([unseen.index(label) for _, label in part] for part in (query, gallery))
+    y, gy = (torch.tensor([unseen.index(label) for _, label in part]) for part in (query, gallery))
     found = ps.evaluate(x, y, gallery=g, gallery_labels=gy, ks=(1, 2, 4, 8))
     return {f"catalogue_{key}": found[key] for key in ("recall@1", "recall@4", "map@r")}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,12 @@ from plans import STUDIES, Planned
 
 from proxysynth.files import write_bytes
 from proxysynth.memory import keep_freed_memory
+from proxysynth.paper.render import rows_csv
 from proxysynth.paper.store import Store, train_missing
 from proxysynth.training.callbacks import Bars
+from proxysynth.training.inference import load
 from proxysynth.training.resources import Resources
-from proxysynth.training.run_folder import Result
+from proxysynth.training.run_folder import Result, read_metrics
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -25,8 +25,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
-    runs = Path("runs/studies")
-    parser.add_argument("--store", type=Path, default=runs, help="where the Runs are trained")
+    folder = Path("runs/studies")
+    parser.add_argument("--store", type=Path, default=folder, help="where the Runs are trained")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables go")
     parser.add_argument("--cub", metavar="ROOT", help="the folder of CUB-200-2011")
     parser.add_argument("--grocery", metavar="ROOT", help="the folder of GroceryStore")
@@ -74,26 +74,21 @@ def write_table(name: str, planned: list[Planned], store: Store, folder: Path) -
         elif key(item) in done:
             rows.append(done[key(item)])
     if rows:
-        keys = list(dict.fromkeys(key for found in rows for key in found))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, keys, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.getvalue().encode())
+        write_bytes(path, rows_csv(rows).encode())
     return f"{name}: {len(rows)} of {len(planned)} runs are finished; {path}"
 
 
 def row(item: Planned, result: Result, store: Store) -> dict[str, Any]:
     """The metrics of a Run: of its last epoch and, separately, of the best epoch on test data."""
-    lines = (store.folder_of(item.run) / "metrics.jsonl").read_text().splitlines()
-    history = [json.loads(line) for line in lines]
+    folder = store.folder_of(item.run)
+    history = read_metrics(folder)
     fold = item.run.split.fold
     best = max(line["recall@1"] for line in history)
     more = {}
     if item.measure is not None:
         measure = item.measure
-        more = store.cached("measures", item.run, lambda: measure(store.model(item.run)))
+        more = store.cached("measures", item.run, lambda: measure(load(folder)))
     return {
         "tested_on": "unseen classes" if fold is None else "held-out seen classes",
         **{key: f"{value:.5f}" for key, value in result.metrics.items() if _wanted(key)},

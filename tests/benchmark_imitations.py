@@ -1,4 +1,4 @@
-"""Small imitations of the benchmarks' published layouts, and a catalogue that expects them."""
+"""Small imitations of the benchmarks' published layouts, and a catalog that expects them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWO_AND_TWO = {"train": 2, "test": 2}
 
 
 def expect(monkeypatch, name, pictures, classes):
-    """Let the catalogue expect these counts."""
+    """Let the catalog expect these counts."""
     entry = dataclasses.replace(CATALOG[name], pictures=pictures, classes=classes)
     monkeypatch.setitem(CATALOG, name, entry)
 

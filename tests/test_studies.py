@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +19,16 @@ from proxysynth.losses import LOSSES, NormSoftmax, ProxyAnchor
 from proxysynth.paper.store import Store
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.regularizers.mixing import synthesize
-from proxysynth.training import Run, Split, train
+from proxysynth.training import Run, Split, load, train
 from proxysynth.training.run import KINDS
 from proxysynth.values import decode, encode
+from training.tiny_pictures import pictures
 
 FOLDER = Path(__file__).parents[1] / "studies"
+TINY = Run(
+    split=Split(train_classes=6, test_classes=5, faces_per_class=8),
+    loss=NormSoftmax(), epochs=2, dim=16, width=0.25,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -52,6 +59,7 @@ def test_every_run_is_planned_once(studies, tmp_path) -> None:
 
 
 def test_committed_rows_match_planned_runs(studies) -> None:
+    compared = 0
     for name, study in studies.STUDIES.items():
         path = studies.RESULTS / f"study_{name}.csv"
         if name.startswith("glyph") and path.exists():  # the others depend on a folder's path
@@ -59,6 +67,8 @@ def test_committed_rows_match_planned_runs(studies) -> None:
             rows = studies.committed_rows(path, planned)
             made = {studies.key(item): item.run.identity for item in planned}
             assert {key: row["run"] for key, row in rows.items()}.items() <= made.items(), name
+            compared += len(rows)
+    assert compared > 100
 
 
 def test_committed_rows_are_not_retrained(studies, tmp_path) -> None:
@@ -80,11 +90,7 @@ def test_settings_are_tuned_without_unseen_classes(studies) -> None:
 
 
 def test_table_contains_finished_runs(studies, tmp_path) -> None:
-    split = Split(train_classes=6, test_classes=5, faces_per_class=8)
-    made, waiting = (
-        Run(split=split, loss=NormSoftmax(), epochs=2, dim=16, width=0.25, seed=seed)
-        for seed in (0, 1)
-    )
+    made, waiting = (replace(TINY, seed=seed) for seed in (0, 1))
     store = Store(tmp_path / "store")
     result = train(made, store.folder_of(made))
     planned = [studies.Planned(run, {"loss": "norm_softmax", "seed": run.seed})
@@ -97,6 +103,53 @@ def test_table_contains_finished_runs(studies, tmp_path) -> None:
     assert row["tested_on"] == "unseen classes"
     assert float(row["map@r"]) == pytest.approx(result.metrics["map@r"], abs=1e-5)
     assert float(row["best_on_test_recall@1"]) >= float(row["recall@1"]) - 1e-5
+
+
+def table_of(studies, planned, folder: Path) -> list[dict[str, str]]:
+    """Train these Runs and write their table; its rows."""
+    store = Store(folder / "store")
+    for item in planned:
+        train(item.run, store.folder_of(item.run))
+    studies.write_table("tiny", planned, store, folder)
+    with open(folder / "study_tiny.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run"] for row in rows] == [item.run.identity for item in planned]
+    return rows
+
+
+def test_gradients_of_trained_models_are_measured(studies, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("plans.GLYPHS", TINY)
+    planned = islice(studies.STUDIES["glyph_gradients"](), 4)
+    norm_softmax = [item for item in planned if item.columns["loss"] == "norm_softmax"]
+    plain, synthesis = table_of(studies, norm_softmax, tmp_path)
+    assert float(plain["own_similarity"]) <= 1
+    assert float(plain["other_classes"]) < 0  # they push, the own proxy pulls
+    assert float(plain["synthetic_classes"]) == 0
+    assert float(synthesis["synthetic_classes"]) < 0
+
+
+def test_interpolated_models_are_measured(studies, tmp_path, monkeypatch) -> None:
+    base = replace(TINY, split=Split(), epochs=1, image_size=32, batch_size=4)
+    monkeypatch.setattr("plans.default_run", lambda data, **_: replace(base, data=data))
+    pictures(tmp_path / "images", classes=10, each=4)
+    study = studies.STUDIES["cub200_interpolate"](cub=str(tmp_path))
+    every, held_out = table_of(studies, list(islice(study, 2)), tmp_path)
+    for row in (every, held_out):  # the trained weights, which the Run itself was tested with
+        for metric in ("recall@1", "map@r"):
+            found, expected = float(row[f"unseen_embeddings_1_{metric}"]), float(row[metric])
+            assert found == pytest.approx(expected, abs=2e-5)
+    assert 0 <= float(held_out["held_out_embeddings_1_map@r"]) <= 1
+    assert every["held_out_embeddings_1_map@r"] == ""
+
+
+def test_catalog_images_are_searched(studies, tmp_path) -> None:
+    for part in ("photos", "catalogue"):  # of each product the same pictures
+        pictures(tmp_path / part, classes=6, each=2)
+    item = next(studies.STUDIES["grocery"](grocery=str(tmp_path)))
+    data = str(tmp_path / "photos")
+    run = replace(TINY, data=data, split=Split(), epochs=1, image_size=32, batch_size=4)
+    train(run, tmp_path / "run")
+    assert item.measure(load(tmp_path / "run"))["catalogue_recall@1"] == 1.0
 
 
 def test_photograph_study_requires_data_folder(studies) -> None:

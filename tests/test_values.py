@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,14 +34,6 @@ class Sample:
     loss: ps.NormSoftmax | ps.ProxyNCA = ps.NormSoftmax()
 
 
-@pytest.mark.parametrize("name", ps.LOSSES)
-def test_every_loss_json_round_trip(name: str) -> None:
-    for value in (ps.LOSSES[name](), ps.ProxySynthesis(ps.LOSSES[name](), mu=2.0)):
-        again = decode(json.loads(json.dumps(encode(value))), KINDS)
-        assert again == value
-        assert digest(again) == digest(value)
-
-
 def test_hash_depends_on_every_field() -> None:
     values = [ps.NormSoftmax(), ps.NormSoftmax(24.0), ps.CosFace(), ps.ProxySynthesis(ps.CosFace())]
     assert len({digest(value) for value in values}) == 4
@@ -62,6 +53,7 @@ def test_hash_depends_on_every_field() -> None:
         ("names", "7", ("7",)),
         ("names", '["a,b", "7"]', ("a,b", "7")),
         ("name", "12", "12"),
+        ("name", "1e999", "1e999"),
         ("mode", "b", "b"),
         ("limit", "3", 3),
         ("limit", "none", None),
@@ -85,6 +77,8 @@ def test_field_is_parsed_from_text_or_file(name: str, value: object, expected: o
         ("limit", "2.5", "limit must be an integer or none"),
         ("limit", True, "limit must be an integer or none"),
         ("flag", "yes", "flag must be true or false"),
+        ("limit", str(2**63), "limit must be a finite number below 2**63, got 9223372036854775808"),
+        ("rate", "1e999", "rate must be a finite number below 2**63, got 1e999"),
     ],
 )
 def test_invalid_value_is_rejected_in_one_line(name: str, value: object, expected: str) -> None:
@@ -140,3 +134,4 @@ def test_new_field_at_default_keeps_hash():
     assert digest(Before(2)) == digest(After(2))
     assert digest(After(2, 0.6)) != digest(After(2))
     assert digest((Before(2), Before(1))) == digest((After(2), After(1)))
+    assert digest({"one": Before(2)}) == digest({"one": After(2)})

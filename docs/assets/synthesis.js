@@ -113,7 +113,7 @@
     svg.innerHTML = drawing(lam);
     shown.textContent = lam.toFixed(2);
     [...plain, ...more].forEach((value, i) => {
-      const percent = `${(100 * value).toFixed(0)} %`;
+      const percent = `${(100 * value).toFixed(0)}%`;
       rows[i].querySelector(".track span").style.width = percent.replace(" ", "");
       rows[i].querySelector(".number").textContent = percent;
     });

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -62,6 +63,20 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
     """Replace a file atomically."""
     with replacing(path) as unfinished:
         write_new(unfinished, data)
+
+
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
+    """Replace a file atomically, with folders as needed, but do not flush it to disk: for caches,
+    which several processes may fill at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
+    try:
+        unfinished.write_bytes(data)
+        os.replace(unfinished, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

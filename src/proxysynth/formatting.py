@@ -46,8 +46,13 @@ def points(value: float | None, digits: int = 1) -> str:
     """A difference of two fractions in percentage points, with its sign: 0.012 -> +1.2."""
     if value is None or not math.isfinite(value):
         return DASH
-    text = f"{100 * value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text.replace("-", "−")
+    return signed(100 * value, digits).replace("-", "−")
+
+
+def signed(value: float, digits: int) -> str:
+    """+1.4, -0.2, and 0.0 without a sign."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
 
 
 def change(before: float, after: float, digits: int = 2) -> float:

@@ -18,14 +18,13 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-Draws = torch.Generator | None
-"""Where random numbers come from; None is torch's global generator."""
-
 
 class Loss(Protocol):
     """A pure function of embeddings, labels and proxies: a plain loss or a regularized one."""
 
-    def __call__(self, x: Tensor, y: Tensor, p: Tensor, generator: Draws = None) -> Tensor: ...
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor: ...
 
 
 class ProxyLoss(Loss, Protocol):
@@ -52,5 +51,10 @@ class Objective(Protocol):
     """What training minimizes: a function of network, images, labels and proxies."""
 
     def __call__(
-        self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
+        self,
+        net: nn.Module,
+        images: Tensor,
+        y: Tensor,
+        p: Tensor,
+        generator: torch.Generator | None = None,
     ) -> Tensor: ...

@@ -2,7 +2,7 @@
 
 A training step on the CPU allocates the same large tensors as the one before. By default glibc
 returns each of them to the system when it is freed, so every page is cleared and mapped again: a
-third of the time with EfficientNet-Lite0 and batches of 128. Keeping them costs some 40 % more
+third of the time with EfficientNet-Lite0 and batches of 128. Keeping them costs some 40% more
 memory at the peak, so they are given back as soon as the machine runs short.
 """
 

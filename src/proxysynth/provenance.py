@@ -17,7 +17,7 @@ from proxysynth import __version__
 
 def provenance() -> dict[str, str]:
     """What a reader needs to judge or repeat a measurement. The commit ends with a + if the
-    checkout has changes, and is empty outside a checkout."""
+    clone has changes, and is empty outside a clone."""
     commit, cpu = "", platform.processor() or platform.machine()
     with suppress(OSError, subprocess.SubprocessError):
         commit = subprocess.run(

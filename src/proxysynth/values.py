@@ -29,7 +29,7 @@ SCALARS = {bool, int, float, str, type(None)}
 LARGEST = 2**63  # integers of torch are below
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def choices_hint(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the closest name, and all of them unless they are many."""
     names = sorted(names)
     meant = suggestion(name, names)
@@ -52,7 +52,7 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
     """`table[name]`, or an error that suggests the nearest name."""
     if not isinstance(name, str) or name not in table:
-        raise ValueError(f"unknown {what} {name!r}: {nearest(str(name), table)}")
+        raise ValueError(f"unknown {what} {name!r}: {choices_hint(str(name), table)}")
     return table[name]
 
 
@@ -77,7 +77,7 @@ def encode(value: Any, with_defaults: bool = True) -> Any:
     if isinstance(value, (tuple, list)):
         return [encode(item, with_defaults) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): encode(item) for key, item in value.items()}
+        return {str(key): encode(item, with_defaults) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{value!r} cannot be saved as JSON")
@@ -132,14 +132,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-_hints = functools.cache(typing.get_type_hints)
+hints = functools.cache(typing.get_type_hints)  # which takes a millisecond for a large class
 
 
 def _hint(kind: type, name: str) -> Any:
     names = [f.name for f in dataclasses.fields(kind)]
     if name not in names:
-        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, names)}")
-    return _hints(kind)[name]
+        raise ValueError(f"{kind.__name__} has no field {name!r}: {choices_hint(name, names)}")
+    return hints(kind)[name]
 
 
 def _convert(
@@ -181,17 +181,20 @@ def _convert(
             return tuple(_convert(one, arg, where, kinds, part) for (one, part), arg in pairs)
     elif isinstance(item, Mapping) and hint not in SCALARS:
         return decode(item, kinds)
+    elif hint is str and text is not None:
+        return text
     elif isinstance(item, (int, float)) and not abs(item) < LARGEST:
         pass  # NaN, infinity, or too large for torch
     elif isinstance(hint, type) and type(item) is hint:
         return item
     elif hint is float and type(item) is int:
         return float(item)
-    elif hint is str and text is not None:
-        return text
     elif hint is bool and text is not None and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    raise ValueError(f"{where} must be {_describe(hint)}, got {text or repr(item)}")
+    expected = _describe(hint)
+    if type(item) in (int, float) and not abs(item) < LARGEST and {int, float} & {hint, *args}:
+        expected = "a finite number below 2**63"
+    raise ValueError(f"{where} must be {expected}, got {text or repr(item)}")
 
 
 def _parse(part: str) -> Any:

@@ -7,7 +7,6 @@ names are tested in `search/test_trust.py` and `search/test_escapes.py`.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
 import resource
@@ -23,6 +22,7 @@ import pytest
 import torch
 
 import proxysynth as ps
+from attacks.bomb import Bomb
 from attacks.test_mutations import VALUES, places, time_limit
 from proxysynth.cli import main
 from proxysynth.report import compare, write_report
@@ -170,16 +170,6 @@ def test_untrusted_backbone_names_are_rejected(backbone) -> None:
     require_trust(backbone, "run.json", True)
     require_trust("timm:resnet50.a1_in1k", "run.json", False)
     require_trust("conv4", "run.json", False)
-
-
-class Bomb:
-    """Unpickling this creates a folder: what an attacker's code would do."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.path),)
 
 
 @pytest.mark.parametrize("how", ["torch", "pickle"])

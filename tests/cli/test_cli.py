@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -60,12 +61,12 @@ def test_bench_prints_tables_and_json_and_writes_csv(capsys, tmp_path, monkeypat
     assert "step: memory kept" in out
 
 
-def test_bench_requires_a_checkout(capsys, tmp_path, monkeypatch) -> None:
+def test_bench_requires_a_clone(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("proxysynth.__file__", str(tmp_path / "lib/python/proxysynth/__init__.py"))
     code, out, err = run(capsys, "bench", "step")
     assert (code, out) == (2, "")
-    assert "checkout" in err
+    assert "clone" in err
 
 
 SMALL = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]
@@ -240,6 +241,13 @@ def test_traceback_is_shown_on_request(capsys, argv) -> None:
     code, _, err = run(capsys, *argv, "--traceback")
     assert code == 2
     assert "Traceback" in err
+
+
+def test_json_has_no_nan(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("proxysynth.cli.compare.run_compare", lambda args: {"x": math.nan})
+    code, out, err = run(capsys, "compare", "one", "two", "--json")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
 
 
 def test_out_of_memory_is_a_one_line_error(capsys, monkeypatch) -> None:

@@ -11,15 +11,25 @@ import pytest
 import proxysynth as ps
 from proxysynth.cli import main
 from proxysynth.cli.config import field_help, to_toml
-from proxysynth.cli.parser import parser
-from proxysynth.cli.train import _run_and_folder
 from proxysynth.training import Run, Split
 from proxysynth.training.defaults import default_run, run_from_options
 from proxysynth.values import encode
 
 
 def run_of(*argv: str) -> Run:
-    return _run_and_folder(parser().parse_args(["train", *argv]))[0]
+    """The run that the command trains with these options; it is not trained here."""
+    runs = []
+
+    def train(run: Run, *_: object, **__: object) -> None:
+        runs.append(run)
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxysynth.cli.train.train", train)
+        with pytest.raises(SystemExit):
+            main(["train", *argv])
+    (run,) = runs
+    return run
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from cli.running import run
 from proxysynth import Index
 from proxysynth.cli import main
 from proxysynth.training import Run, load, train
 from training.tiny_pictures import pictures
-
-
-def run(capsys, *argv) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in argv])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def result(capsys, *argv) -> dict:
@@ -100,20 +94,24 @@ def test_predict_by_proxies_and_by_index(shop, tmp_path, capsys):
     assert by_index["threshold"] == load(shop / "run").calibration.threshold()
     none = result(capsys, "predict", shop / "run", shop / "photos", "--threshold", "none")
     assert (none["unknown"], none["threshold"]) == (0, None)
-    every = result(capsys, "predict", shop / "run", shop / "photos", "--threshold", "1.5")
+    every = result(capsys, "predict", shop / "run", shop / "photos", "--threshold", "1")
     assert every["unknown"] == len(every["predictions"]) == 40
-    code, out, _ = run(capsys, "predict", shop / "run", tmp_path / "good.png", "--threshold", 2)
+    code, out, _ = run(capsys, "predict", shop / "run", tmp_path / "good.png", "--threshold", 1)
     assert code == 0
     assert "1 of 1 image" in out
     assert "--all-classes" in out  # the run has held out some classes
 
 
 @pytest.mark.parametrize("words", [("nowhere.jpg",), ("photos", "-k", "3"),
-                                   ("photos", "--threshold", "far=7")])  # fmt: skip
+                                   ("photos", "--threshold", "far=7"),
+                                   ("photos", "--threshold", "nan"),
+                                   ("photos", "--threshold", "5"),
+                                   ("photos", "--threshold", "5", "--index", "shop.index"),
+                                   ])  # fmt: skip
 def test_invalid_predict_options_are_rejected(shop, capsys, monkeypatch, words):
     monkeypatch.chdir(shop)
-    code, _, err = run(capsys, "predict", "run", *words)
-    assert code == 2, err
+    code, out, err = run(capsys, "predict", "run", *words, "--json")
+    assert (code, out) == (2, ""), err
     assert len(err.strip().splitlines()) == 1
 
 

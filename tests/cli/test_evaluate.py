@@ -115,6 +115,7 @@ def test_damaged_test_image_of_a_run_can_be_skipped(places, capsys, tmp_path) ->
     [
         (["--sheet", "a.png"], "--sheet"),
         (["--seed", "1"], "--seed"),
+        (["--seed", "0"], "--seed"),
         (["--protocol", "deformation", "--nmi"], "--nmi"),
         (["--protocol", "deformation", "--sheet", "no/such/a.png"], "--sheet"),
         (["--protocol", "deformation", "--sheet", "a.jpg"], "--sheet"),

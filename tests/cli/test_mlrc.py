@@ -78,7 +78,7 @@ def test_plan_starts_no_training(tmp_path, capsys):
     out = tmp_path / "s"
     code, said, _ = run(capsys, *TINY, "--plan", "--out", str(out))
     assert code == 0
-    assert "trainings" in said
+    assert "training runs" in said
     code, said, _ = run(capsys, *TINY, "--trials", "3", "--plan", "--out", str(out), "--json")
     printed = json.loads(said)
     assert (printed["trainings"], printed["done"], printed["finished"]) == (8, 0, False)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import proxysynth as ps
-from proxysynth.cli.parser import LOSSES, REGULARIZERS
+from proxysynth.cli.parser import CHOICES
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.readers import READERS
+from proxysynth.models.backbones import BACKBONES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "proxysynth"
@@ -70,13 +71,22 @@ def test_every_file_of_the_recipe_has_every_dataset(name: str) -> None:
 
 @pytest.mark.parametrize("key", ["r_precision", "map@r"])
 def test_every_file_of_the_recipe_has_every_metric(key: str) -> None:
-    sources = [file for file in _recipes()["metric"] if file.startswith("src/")]
-    assert all(key in (ROOT / file).read_text() for file in sources)
+    files = {file for file in _recipes()["metric"] if Path(file).suffix}
+    tables = {f"src/proxysynth/{name}.py" for name in ("retrieval/metrics", "formatting")}
+    tables |= {"docs/notation.md", "tests/retrieval/test_metrics.py"}
+    assert tables <= files
+    assert all(key in (ROOT / file).read_text() for file in tables)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone_is_documented(name: str) -> None:
+    assert "docs/backbones.md" in _recipes()["backbone"]
+    assert f"`{name}`" in (ROOT / "docs/backbones.md").read_text()
 
 
 def test_the_command_line_knows_every_loss_and_regularizer() -> None:
-    assert tuple(ps.LOSSES) == LOSSES
-    assert tuple(ps.REGULARIZERS) == REGULARIZERS
+    assert tuple(ps.LOSSES) == CHOICES["LOSS"]
+    assert tuple(ps.REGULARIZERS) == CHOICES["REGULARIZER"]
 
 
 def test_every_dataset_has_a_reader() -> None:

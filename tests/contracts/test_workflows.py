@@ -23,9 +23,13 @@ def test_a_workflow_is_complete(path: Path) -> None:
     assert {"name", True, "permissions", "jobs"} <= workflow.keys()  # YAML reads `on` as True
     assert workflow["permissions"] == {"contents": "read"}, "jobs ask for more where they need it"
     for job in workflow["jobs"].values():
+        needs = job.get("needs", [])
+        assert set([needs] if isinstance(needs, str) else needs) <= workflow["jobs"].keys()
+        if "uses" in job:  # another workflow
+            assert (ROOT / job["uses"]).is_file()
+            continue
         assert job["runs-on"]
         assert job["timeout-minutes"]
-        assert set(job.get("needs", "").split()) <= workflow["jobs"].keys()
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
             assert re.fullmatch(r"[\w-]+/[\w-]+@[\w./]+", step.get("uses", "a/b@v1"))
@@ -37,12 +41,13 @@ def test_every_supported_python_is_tested() -> None:
     assert tested["python"] == classifiers
 
 
-def test_a_release_publishes_without_a_stored_token() -> None:
-    text = (ROOT / ".github/workflows/release.yml").read_text()
-    assert "secrets." not in text
-    assert read(ROOT / ".github/workflows/release.yml")["jobs"]["publish"]["permissions"] == {
-        "id-token": "write"
-    }
+def test_a_release_is_tested_and_published_without_a_stored_token() -> None:
+    path = ROOT / ".github/workflows/release.yml"
+    publish = read(path)["jobs"]["publish"]
+    assert "secrets." not in path.read_text()
+    assert publish["permissions"] == {"id-token": "write"}
+    assert "tests" in publish["needs"]
+    assert "workflow_call" in read(ROOT / ".github/workflows/tests.yml")[True]
 
 
 def test_the_hooks_are_those_of_the_linters() -> None:

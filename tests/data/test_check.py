@@ -93,8 +93,8 @@ def test_long_error_list_is_truncated(make_folder):
 
 def test_progress_counts_all_listings(root):
     steps = []
-    check_splits(open_data(root, **RULE), progress=lambda done, total: steps.append((done, total)))
-    assert steps == [(i, 15) for i in range(1, 16)]
+    check_splits(open_data(root, **RULE), tick=lambda images, note: steps.append(images))
+    assert steps == [1] * 15
 
 
 def test_check_fills_the_cache(root, tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ def test_images_are_rechecked_only_after_a_change(root):
 
     def check():
         before = len(reads)
-        check_splits(open_data(root, **RULE), progress=lambda *_: reads.append(1))
+        check_splits(open_data(root, **RULE), tick=lambda *_: reads.append(1))
         return len(reads) - before
 
     assert [check(), check()] == [15, 0]

@@ -275,15 +275,16 @@ def test_path_outside_root_suggests_an_available_fix(root):
     table = write(root / "all.csv", "path,label", "../a.jpg,x")
     with pytest.raises(ValueError, match=r"--set split\.root=DIR"):
         open_data(table)
-    with pytest.raises(ValueError, match="put the CSV into a folder that holds all images"):
+    with pytest.raises(ValueError, match="put the CSV") as caught:
         open_test_data(table)
+    assert "--set" not in str(caught.value)
 
 
 def test_invalid_tables_are_rejected(root):
     with pytest.raises(ValueError, match="no folder or CSV"):
         open_data(root / "missing.csv")
     (root / "all.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
-    with pytest.raises(ValueError, match="cannot be read as a CSV in UTF-8"):
+    with pytest.raises(ValueError, match="all.csv.*UTF-8"):
         open_data(root / "all.csv")
     write(root / "all.csv", "path,label,split", "a,x,train", "b,y,train", "c,z,test")
     with pytest.raises(ValueError, match="column split"):
@@ -349,5 +350,5 @@ def test_query_and_gallery_table_needs_no_train_for_testing(make_folder):
     query, gallery = open_test_data(root / "all.csv")
     assert (len(query), len(gallery)) == (1, 2)
     (root / "all.csv").write_text("\n".join(lines[:2]))
-    with pytest.raises(ValueError, match="must name test, or query and gallery"):
+    with pytest.raises(ValueError, match="query and gallery"):
         open_test_data(root / "all.csv")

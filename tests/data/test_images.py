@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import ImageCache, UnreadableImage, images as module, open_image
-from proxysynth.data.images import FORMATS, cache_folder, write_atomically
+from proxysynth.data.images import FORMATS, cache_folder
+from proxysynth.files import write_atomically
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 9, 3), np.uint8)
@@ -485,15 +486,20 @@ def test_damaged_cache_file_is_rebuilt(photo, tmp_path, damage, decoded):
     assert file.read_bytes() == whole
 
 
+def in_memory(cache, paths):
+    """Those that the cache holds in memory: it reads the others again each time."""
+    return [path for path in paths if cache.image(path) is cache.image(path)]
+
+
 def test_cache_budgets_are_respected(make_folder, tmp_path, decoded):
     paths = sorted(make_folder({"x": 6}, size=(20, 10)).rglob("*.png"))  # 600 bytes each
     cache = ImageCache(64, memory=1300, disk=2000, folder=tmp_path / "cache")
     for _ in range(2):
         for path in paths:
             cache.image(path)
-    assert len(cache._held) == 2
     assert len(list((tmp_path / "cache").rglob("*.raw"))) == 3
     assert len(decoded) == 6 + 3  # the second round finds two in memory, one on disk
+    assert len(in_memory(cache, paths)) == 2
     assert ImageCache(64, disk=2000, folder=tmp_path / "cache").image(paths[-1]).shape
     assert len(list((tmp_path / "cache").rglob("*.raw"))) == 3, "what is there counts"
 
@@ -541,7 +547,9 @@ def test_threads_share_one_cache(make_folder, tmp_path):
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert sum(held.nbytes for held in cache._held.values()) <= 9000
+    held = in_memory(cache, paths)
+    assert held
+    assert sum(expected[path].size[0] * expected[path].size[1] * 3 for path in held) <= 9000
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_existing_validation_is_kept():
 
 
 def test_too_few_validation_classes_are_rejected():
-    with pytest.raises(ValueError, match="leaves fewer than 2 to train on"):
+    with pytest.raises(ValueError, match="fewer than 2"):
         with_validation(Splits(listing([3] * 3), listing([2, 2])))
 
 

@@ -44,8 +44,7 @@ def written(folder, world: int) -> list[ShardFile]:
     return files
 
 
-@pytest.mark.parametrize("before", [1, 2, 3, 4])
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 3), (3, 2), (4, 4)])
 def test_checkpoint_can_be_read_by_any_number_of_ranks(before, after, tmp_path):
     files = written(tmp_path, before)
     for rows in ranges(after):

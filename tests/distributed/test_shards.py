@@ -8,8 +8,9 @@ import torch
 from proxysynth.distributed import Shards
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("classes", [7, 8, 11, 100])
+@pytest.mark.parametrize(
+    ("classes", "world"), [(7, 7), (8, 1), (8, 4), (8, 7), (11, 2), (11, 4), (100, 3), (100, 7)]
+)
 def test_shard_ranges_cover_every_class_once(classes: int, world: int) -> None:
     parts = [Shards(classes, world, rank) for rank in range(world)]
     assert [c for part in parts for c in part.mine] == list(range(classes))

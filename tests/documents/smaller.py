@@ -33,7 +33,9 @@ def proxysynth(argv: list[str]) -> list[str]:
     words = [STANDS_FOR.get(word, word) for word in argv]
     data = [word for word in words[1:2] if not word.startswith("-")] or ["glyphs"]
     settings = [*NETWORK, *(GLYPHS if data == ["glyphs"] else ["image_size=32"])]
-    if words[0] == "train" and "--resume" in words:
+    if words[0] == "train" and any(word.startswith("my_networks:") for word in words):
+        settings.remove("width=0.25")
+    elif words[0] == "train" and "--resume" in words:
         words, settings = [*words, "--epochs", "2"], []
     elif words[0] == "train":
         words += ["--backbone", "conv4", "--from-scratch", "--epochs", "1"]

@@ -105,7 +105,7 @@ def test_document_commands_run(document: Path, reader: Path) -> None:
     if "--out runs/shop" in script:
         shutil.rmtree(reader / "runs" / "shop")
     for name, block in scripts(document).items():
-        assert name in script, f"no command runs {name}"
+        assert Path(name).stem in script, f"no command runs {name}"
         (reader / name).write_text(block)
     paths = {"PATH": f"{reader / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     shell = subprocess.Popen(

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from documents.pages import ROOT
-from proxysynth.cli.parser import LOSSES, REGULARIZERS, parser
+from proxysynth.cli.parser import CHOICES, parser
 
-# Slow, and needs the extra `docs`, which the other tests do not.
+# Slow, and needs the `docs` extra, which the other tests do not.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FETCHED = {
     ("script", "src"),
@@ -70,8 +70,8 @@ def test_every_command_and_method_is_documented(site: Path) -> None:
     shown = (site / "commands" / "index.html").read_text()
     listed = re.findall(r"^    (\w+) ", parser().format_help(), re.M)
     assert [name for name in listed if f"proxysynth {name}" not in shown] == []
-    assert all((site / "losses" / name / "index.html").is_file() for name in LOSSES)
-    methods = set(REGULARIZERS) - {"none"}
+    assert all((site / "losses" / name / "index.html").is_file() for name in CHOICES["LOSS"])
+    methods = set(CHOICES["REGULARIZER"]) - {"none"}
     assert all((site / "regularizers" / name / "index.html").is_file() for name in methods)
     assert "ProxyHead" in (site / "api" / "proxy_head" / "index.html").read_text()
     assert list((site / "notebooks").glob("*/index.html"))
@@ -113,7 +113,7 @@ def test_figure_is_keyboard_accessible(address: str, scheme: str) -> None:
         assert figure.locator("output").inner_text() == "0.60"
         page.keyboard.press("End")
         probabilities = figure.locator(".number").all_inner_texts()
-        assert probabilities[:2] == ["100 %", "0 %"]  # at 1 the mixture is its first parent
+        assert probabilities[:2] == ["100%", "0%"]  # at 1 the mixture is its first parent
         assert figure.locator("circle.s").count() > 0
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")

@@ -144,6 +144,12 @@ def test_soft_triple_penalty_is_separate_and_off_by_default() -> None:
         (lambda: ps.SphereFace(m1=-1.0), "m1"),
         (lambda: ps.ProxyAnchor(margin=math.inf), "margin"),
         (lambda: ps.SoftTriple(temperature=0.0), "temperature"),
+        (
+            lambda: ps.SoftTriple(k=3)(
+                torch.ones(1, 2), torch.zeros(1, dtype=int), torch.ones(4, 5, 2)
+            ),
+            "k=3",
+        ),
         (lambda: ps.SoftTriple(k=2.5), "k .* 2.5"),
         (lambda: ps.ProxyNCA(scale=-1.0), "scale"),
     ],

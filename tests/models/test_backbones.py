@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from proxysynth.models.backbones import make_embedder
+from proxysynth.models.backbones import BACKBONES, Backbone, make_embedder
 
 NETS = """
 import torch
@@ -121,6 +121,12 @@ def test_module_used_as_backbone_is_unchanged() -> None:
     assert net(torch.randn(2, 3, 30, 30)).shape == (2, 4)
     vector = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 7))
     assert make_embedder(vector, dim=None, image_size=8).dim == 7
+
+
+def test_registered_module_without_channels_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Backbone(lambda: nn.Conv2d(3, 6, 3), image_size=32)
+    monkeypatch.setitem(BACKBONES, "tiny", made)
+    assert make_embedder("tiny", dim=None).dim == 6
 
 
 def test_module_with_invalid_output_is_rejected() -> None:

@@ -29,6 +29,12 @@ def test_every_loss_trains_through_the_head(name: str) -> None:
     assert head.predict(x).tolist() == head.logits(x).argmax(1).tolist()
 
 
+def test_a_loss_that_is_no_scalar_is_rejected() -> None:
+    head = ps.ProxyHead(lambda x, y, p: (x @ p.t())[:, 0], num_classes=3, dim=4)
+    with pytest.raises(ValueError, match="scalar"):
+        head(torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
+
+
 def test_proxy_initialization_matches_paper_code() -> None:
     """kaiming_uniform with a = sqrt(5): uniform within 1 / sqrt(dim)."""
     head = ps.ProxyHead(ps.NormSoftmax(), num_classes=500, dim=64)
@@ -269,6 +275,9 @@ def test_invalid_head_arguments_are_rejected() -> None:
         named.add_classes(2)
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2.5)
+    with pytest.raises(ValueError, match="'shoe'"):
+        named.add_classes("shoe")
+    assert named.classes == ["a", "b"]
     with pytest.raises(ValueError, match="'b' twice"):
         named.add_classes(["b"])
     with pytest.raises(ValueError, match="no names"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 from pathlib import Path
 
@@ -12,21 +11,12 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from attacks.bomb import Bomb
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.conv4 import Conv4
 from proxysynth.models.weights import Published, load_weights, read_weights
 
 WITHOUT = Published()
-
-
-class Bomb:
-    """Unpickling this creates a file: what an attacker's code would do."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.path),)
 
 
 @pytest.fixture

@@ -365,6 +365,18 @@ def test_every_status_is_counted(tables: Tables) -> None:
     assert sum(map(int, re.findall(r"\d+ (?!claims)", text))) == len(CLAIMS)
 
 
+@pytest.mark.parametrize("noisy", [True, False])
+def test_leading_ablation_is_compared_with_the_spread(tables: Tables, noisy: bool) -> None:
+    def measured(cell: Cell) -> Cell:
+        if cell.paper is None or not noisy:
+            return _echo(cell)
+        return replace(_echo(cell), ours=(cell.paper, 100 - cell.paper))
+
+    found = findings(_all(tables, measured), [], SCALES["small"])
+    (ablations,) = [text for text in found if text.startswith("Of the ablations")]
+    assert ("not beyond the spread" in ablations) == noisy
+
+
 def test_findings_have_at_most_ten_sentences(tables: Tables) -> None:
     small = SCALES["small"]
     nothing = findings(tables, check(CLAIMS, tables), small)
@@ -374,6 +386,4 @@ def test_findings_have_at_most_ten_sentences(tables: Tables) -> None:
     assert 8 <= len(found) <= 10
     assert any("+1.0 points on average" in text and "Table 6" in text for text in found)
     assert all(text.endswith(".") for text in found)
-    (ablations,) = [text for text in found if text.startswith("Of the ablations")]
-    assert "not beyond the spread" in ablations
     assert findings(ours, [], SCALES["smoke"])[0].endswith("meaningless.")

@@ -73,6 +73,7 @@ def test_nothing_is_missing_after_smoke_runs(smoke_store: Store) -> None:
     assert plan.known == plan.later == ()
     assert plan.done > 100
     assert plan.seconds == 0
+    assert "everything" in plan.summary
 
 
 def test_estimates_use_finished_runs_of_the_same_kind(smoke_store: Store) -> None:
@@ -112,6 +113,8 @@ def test_work_counts_training_and_a_third_of_the_tests() -> None:
     assert work(run) == 4 * 50 + 2 * 96 / 3
     held_out = Run(split=split, epochs=4, evaluate_every=3, report_epoch="best")
     assert work(held_out) == 4 * 40 + 2 * 96 / 3
+    interpolated = Run(split=split, epochs=4, evaluate_every=3, interpolate="auto")
+    assert work(interpolated) == work(held_out)
 
 
 def test_benchmark_images_are_counted_as_published() -> None:

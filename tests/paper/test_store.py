@@ -15,7 +15,7 @@ from proxysynth.paper.artifact import Choice
 from proxysynth.paper.store import Store
 from proxysynth.training.inference import load
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import Result
+from proxysynth.training.run_folder import Result, write_result
 
 SEARCH = Choice("scale", tuple(Run(loss=NormSoftmax(scale=scale)) for scale in (10.0, 20.0)))
 
@@ -71,7 +71,9 @@ def _pick(store: Store, *scores: tuple[float, float]) -> Any:
     """The loss that a search chose whose Runs have these validation and test scores."""
     for run, (validation, test) in zip(SEARCH.runs, scores, strict=False):
         metrics, held_out = {"map@r": test}, {"map@r": validation}
-        store._finished[run] = Result("x", metrics, {}, 1, 1, "best", "", held_out)
+        result = Result(run.identity, metrics, {}, 1, 1, "best", "", held_out)
+        store.folder_of(run).mkdir(parents=True)
+        write_result(store.folder_of(run), result)
     return store.pick(SEARCH)
 
 
@@ -81,8 +83,8 @@ def test_search_is_decided_on_validation_classes(empty: Store) -> None:
 
 def test_unfinished_search_picks_none_and_tie_picks_the_first(empty: Store) -> None:
     assert empty.pick(Choice("x", ())) is None
-    assert _pick(empty, (1.0, 1.0)) is None
-    assert _pick(empty, (0.5, 0.5), (0.5, 0.5)) == SEARCH.runs[0].loss
+    assert _pick(Store(empty.folder / "half"), (1.0, 1.0)) is None
+    assert _pick(Store(empty.folder / "tie"), (0.5, 0.5), (0.5, 0.5)) == SEARCH.runs[0].loss
 
 
 def test_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:

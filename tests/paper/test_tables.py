@@ -21,7 +21,7 @@ from proxysynth.paper.printed import number, printed
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store, requests
 from proxysynth.paper.tables.cells import LOSS_NAMES, cell as cell_of, measured, synthesis_search
-from proxysynth.paper.tables.conventional import photographed
+from proxysynth.paper.tables.conventional import shows_photographs
 from proxysynth.paper.tables.mlrc import study_of
 from proxysynth.paper.tables.regularizers import grid_search, mixup_search
 from proxysynth.training.loop import train
@@ -270,7 +270,7 @@ def test_alpha_and_mu_are_searched_per_loss_at_paper_scale(tmp_path: Path) -> No
 
 
 def test_photograph_results_are_shown_beside_the_stand_in(empty: Store) -> None:
-    if not photographed(SMALL, "cub200"):
+    if not shows_photographs(SMALL, "cub200"):
         pytest.skip("results/ is not here")
     table6, tableF = _made("table6", empty, SMALL), _made("tableF", empty, SMALL)
     shown = table6.cell("PS + Norm-softmax", "cub200 photographs")
@@ -279,7 +279,7 @@ def test_photograph_results_are_shown_beside_the_stand_in(empty: Store) -> None:
     assert shown == again
     assert "EfficientNet" in tableF.columns[-1].ours
     given = SMALL.with_roots({"cub200": "birds"})  # then they are trained
-    assert not photographed(given, "cub200")
+    assert not shows_photographs(given, "cub200")
 
 
 def test_last_epoch_is_kept_beside_best_on_test(tmp_path: Path) -> None:

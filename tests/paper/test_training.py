@@ -130,6 +130,17 @@ def test_nonfinite_loss_fails_only_its_own_run(
     assert empty.result(runs[1]) is not None
 
 
+def test_studies_report_to_the_same_progress(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(plan, "run_study", lambda *_, progress, **__: reported.append(progress))
+    monkeypatch.setattr(plan, "write_study", lambda *_: None)
+    monkeypatch.setattr(plan, "train_missing", lambda *_: {})
+    recorder = Recorder()
+    monkeypatch.setattr(plan.Estimate, "study", lambda *_: 1.0)
+    plan.train_all(load_artifacts(["tableG"]), SMOKE, empty, ONE, recorder)
+    assert set(reported) == {recorder}
+
+
 def test_run_label_shows_unusual_settings() -> None:
     from proxysynth.regularizers import ProxySynthesis
 

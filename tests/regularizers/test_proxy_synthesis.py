@@ -38,6 +38,12 @@ def test_one_class_or_no_synthetics_give_the_plain_loss(name: str) -> None:
     assert ps.ProxySynthesis(loss, mu=0.0)(x, y, p) == loss(x, y, p)
 
 
+def test_another_regularizer_inside_is_rejected() -> None:
+    for loss in (ps.InputMixup(ps.NormSoftmax()), ps.ProxySynthesis(ps.NormSoftmax())):
+        with pytest.raises(ValueError, match=type(loss).__name__):
+            ps.ProxySynthesis(loss)
+
+
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_synthesize_returns_what_the_loss_sees(name: str) -> None:
     plain = EVERY_LOSS[name]

@@ -88,7 +88,7 @@ def test_page_shows_all_sections(two, tmp_path):
     for title in ("Runs", "Different settings", "Training", "disagree"):
         assert title in page.text
     assert "mixed <b>" in page.text
-    assert "Groups of seeds" not in page.text
+    assert "Runs grouped by setting" not in page.text
     assert any(name == "img" for name, _ in page.tags)
     assert len(page.rows) > 0
     for query, neighbours in page.rows:

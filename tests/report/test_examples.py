@@ -35,7 +35,9 @@ def data(request):
 
 
 def test_neighbors_are_nearest_and_marked(data):
-    for example in look_up(data, list(range(30)), k=4):
+    examples = look_up(data, list(range(30)), k=4)
+    assert len(examples) == 30
+    for example in examples:
         want = by_sorting(data, example.query, 4)
         assert [n.index for n in example.neighbors] == [i for i, _, _ in want]
         right = [n.label == example.label for n in example.neighbors]
@@ -50,7 +52,9 @@ def test_neighbors_are_nearest_and_marked(data):
 def test_query_is_not_its_own_neighbor():
     x = np.ones((4, 2), np.float32)
     data = own(x, np.array([0, 0, 1, 1]))
-    for example in look_up(data, list(range(4)), k=3):
+    examples = look_up(data, list(range(4)), k=3)
+    assert len(examples) == 4
+    for example in examples:
         assert example.query not in [n.index for n in example.neighbors]
         assert len(example.neighbors) == 3
 

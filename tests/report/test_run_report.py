@@ -229,7 +229,7 @@ def test_report_describes_the_embedding_layer_interpolation(tmp_path, pictures, 
     (folder / "result.json").write_text(json.dumps(result))
     page = Page(write_report(folder).read_text())
     assert title in page.text
-    assert "is left out" in page.text
+    assert "is omitted" in page.text
     assert ("Recall@1 50.0, MAP@R 40.0." in page.text) == (a == 1)
 
 

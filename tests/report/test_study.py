@@ -70,7 +70,7 @@ def test_terminal_shows_result_search_and_importance():
     assert "51.00 ± 12.71" in told  # 12.706 x 0.01 / sqrt(2) x sqrt(2)
     assert "512-dim" in told
     assert "best, rerun 1 time" in told
-    assert "loss.scale 75 %, proxy_lr 25 %" in told
+    assert "loss.scale 75%, proxy_lr 25%" in told
 
 
 def test_study_page_is_complete_and_escaped():

@@ -164,6 +164,13 @@ def test_summarize_reads_a_ranking() -> None:
     assert set(evaluate(x, y, ks=())) & {"recall@1"} == set()
 
 
+def test_negative_indices_exclude_nothing() -> None:
+    x, y = torch.randn(12, 4), torch.arange(12) % 3
+    gallery = {"gallery": x, "gallery_labels": y}
+    none = summarize(rank(x, y, **gallery, exclude=[[]] * 12))
+    assert summarize(rank(x, y, **gallery, exclude=[[-1]] * 12)) == none
+
+
 X, Y = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
 BROKEN = X.copy()
 BROKEN[2, 1] = math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -187,10 +188,12 @@ def test_threads_are_restored_after_a_failure(monkeypatch) -> None:
     class Stop(Exception):
         pass
 
-    def stop(*_) -> None:
+    def stop(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if threading.current_thread() is threading.main_thread():
+            return ranges(*given)
         raise Stop
 
-    monkeypatch.setattr(ranking_module, "_hide_positives", stop)
+    monkeypatch.setattr(ranking_module, "ranges", stop)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -222,7 +225,7 @@ def test_inference_mode_and_gradients_change_nothing(threads: int, own: bool) ->
 
 
 def test_invalid_block_is_rejected() -> None:
-    with pytest.raises(ValueError, match="block must be an integer >= 1, got 0"):
+    with pytest.raises(ValueError, match="block .*got 0"):
         rank(torch.randn(4, 2), torch.arange(4) % 2, block=0)
 
 
@@ -252,10 +255,10 @@ def both(monkeypatch: pytest.MonkeyPatch, *args, **kwargs) -> tuple[np.ndarray, 
     return counted, table(rank(*args, **kwargs))
 
 
-@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
-def test_selection_equals_counting(monkeypatch, seed: int, kind, own: bool) -> None:
+def test_selection_equals_counting(monkeypatch, seed: int, kind) -> None:
+    own = seed // 2 % 2 == KINDS.index(kind) % 2  # with blocks and without, of each kind
     r = np.random.default_rng(seed)
     n, d = int(r.integers(20, 600)), int(r.choice([1, 5, 33, 64]))
     y = r.integers(0, r.integers(1, n // 4), n)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from forked import forked
 from proxysynth.search import Index, build as module
 from proxysynth.search.build import update_index
 from proxysynth.search.model import open_model
@@ -33,15 +34,7 @@ def main() -> None:
     aside.mkdir()
 
     def child() -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        try:
-            update_index(model, photos, out)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
+        return forked(lambda: update_index(model, photos, out))
 
     def build() -> None:
         if os.waitpid(child(), 0)[1]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import proxysynth as ps
 from proxysynth.errors import TrainingFailed
 from proxysynth.search import Index, build as module, index_file
 from proxysynth.search.build import journal_path, update_index
@@ -79,6 +80,13 @@ def out_row(file, path):
     index = Index.open(file)
     number = index.find(path)
     return index.vectors(number, number + 1)[0].clone()
+
+
+def test_what_is_no_model_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"'runs/a'.*ps\.load"):
+        ps.build_index("runs/a", tmp_path, tmp_path / "x.index")
+    with pytest.raises(ValueError, match=r"'runs/a'.*ps\.load"):
+        ps.export("runs/a", "onnx", tmp_path / "x.onnx")
 
 
 def test_unchanged_folder_writes_nothing(model, photos, tmp_path, opened):
@@ -189,7 +197,7 @@ def test_another_model_or_folder_requires_rebuild(model, photos, tmp_path):
     other = ImageEmbedder(model.model, replace(model.identity, weights="f" * 16))
     with pytest.raises(ValueError, match=r"was made by .*--rebuild"):
         update_index(other, photos, out)
-    with pytest.raises(ValueError, match=r"is an index of .*photos: .*--rebuild"):
+    with pytest.raises(ValueError, match="photos: .*--rebuild"):
         update_index(model, photos / "class1", out)
     assert len(Index.open(out)) == 12
     built = update_index(other, photos, out, rebuild=True)
@@ -228,7 +236,7 @@ def test_full_disk_keeps_the_old_index(model, photos, tmp_path, monkeypatch, mom
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
         patch.setattr(os, "replace", replace)
-        with pytest.raises(TrainingFailed, match=r"no space left on device.* is unchanged"):
+        with pytest.raises(TrainingFailed, match="no space left .*unchanged"):
             update_index(model, photos, out)
     assert out.read_bytes() == data
     assert not (tmp_path / ".unfinished-a.index").exists()
@@ -271,7 +279,7 @@ def test_missing_and_empty_folders_are_rejected(model, tmp_path):
     with pytest.raises(ValueError, match="expected images"):
         update_index(model, tmp_path / "empty", out)
     (tmp_path / "empty" / "bad.jpg").write_text("text")
-    with pytest.raises(ValueError, match=r"none of 1 images .* can be read.*bad\.jpg"):
+    with pytest.raises(ValueError, match=r"none of 1 .*bad\.jpg"):
         update_index(model, tmp_path / "empty", out)
     assert not out.exists()
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import proxysynth as ps
-from proxysynth.retrieval.knn import nearest
+from proxysynth.retrieval.knn import as_excluded, nearest
 from proxysynth.search import Hit, Index, index as index_module
 from proxysynth.search.build import update_index
 from proxysynth.search.index import Labels, RoundedRows, Texts
@@ -147,6 +147,14 @@ def test_find_ignores_same_name_in_another_folder(index, tmp_path, monkeypatch):
     assert index.find("../secret.png") is None
 
 
+def test_find_follows_a_symlink_to_the_root(index_file, photos, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(photos, target_is_directory=True)
+    index = Index.open(index_file, folder=link)
+    for folder in (photos, link):
+        assert index.find(folder / "loose.png") == len(index) - 1
+
+
 def test_open_index_is_unchanged_until_reload(index, model, photos, index_file):
     before = index.search("class1/1.png", k=50)
     assert index.reload() is index
@@ -236,6 +244,14 @@ def test_ties_of_rounded_rows_go_to_the_lower_number():
     short = RoundedRows(rows)
     found = short.nearest(rows[:2], 7, [[], [2]])
     assert found.indices.tolist() == [[0, 1, 2, 3, 4, 5, 6], [0, 1, 3, 4, 5, 6, 7]]
+
+
+def test_negative_numbers_exclude_nothing():
+    rows = clustered(50, 16)
+    hidden = as_excluded(torch.tensor([-1, 3]), 2)
+    found = RoundedRows(rows).nearest(rows[[49, 3]], 1, hidden)
+    assert found.indices[0].item() == 49
+    assert found.indices[1].item() != 3
 
 
 def test_rows_with_nan_are_not_rounded():

@@ -19,7 +19,8 @@ def kill(run_folder, base: Path, kills: int, seed: int) -> dict:
     pictures(base / "photos", classes=6, each=4)
     program = Path(__file__).with_name("killing_index.py")
     command = [sys.executable, program, run_folder, base, str(kills), str(seed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

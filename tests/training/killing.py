@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+from forked import forked
 from proxysynth.training import KINDS, Resources, read_result, train
 from proxysynth.values import decode
 
@@ -27,15 +28,7 @@ def main() -> None:
     resources = Resources(workers=2, threads=1, checkpoint_steps=2)
 
     def child(folder: Path) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        try:
-            train(run, folder, resources=resources)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
+        return forked(lambda: train(run, folder, resources=resources))
 
     whole = 0.0
     for name in ("unbroken", "again"):  # the second one has its time taken, with warm caches

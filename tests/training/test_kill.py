@@ -19,7 +19,8 @@ def kill_and_compare(run: Run, folder: Path, kills: int, seed: int) -> None:
     (folder / "run.json").write_text(json.dumps(encode(run)))
     program = Path(__file__).with_name("killing.py")
     command = [sys.executable, program, folder / "run.json", folder, str(kills), str(seed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)

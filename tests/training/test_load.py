@@ -174,5 +174,6 @@ def test_large_jpeg_embedding_does_not_depend_on_input_type(on_files, tmp_path, 
     decoded.load()
     upright = ImageOps.exif_transpose(decoded)
     several = model.embed([path, Image.open(path), decoded, upright, np.asarray(upright)])
+    assert len(several) == 5
     for row in several[1:]:
         torch.testing.assert_close(row, several[0], rtol=0, atol=1e-6)

@@ -54,7 +54,9 @@ def test_prediction_below_threshold_is_unknown(finished, glyph_run):
     accepted = np.mean([one.label is not None for one in made])
     assert 0 < accepted <= 0.05
     assert all(one.nearest in model.classes for one in made)
-    assert model.predict(list(query.pixels)[:3], threshold=2.0)[0].label is None
+    assert model.predict(list(query.pixels)[:3], threshold=1.0)[0].label is None
+    with pytest.raises(ValueError, match="threshold"):
+        model.predict(list(query.pixels)[:3], threshold=2.0)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import os
+from pathlib import Path
 from types import NoneType
 from typing import get_args, get_type_hints
 
@@ -23,6 +25,14 @@ def test_every_loss_json_round_trip(name, synthesis):
     back = decode(json.loads(json.dumps(encode(run))), KINDS)
     assert back == run
     assert back.identity == run.identity
+
+
+def test_paths_become_text():
+    run = Run(data=Path("photos"), init=Path("runs") / "a")
+    assert (run.data, run.init) == ("photos", os.path.join("runs", "a"))
+    assert run == Run(data="photos", init=os.path.join("runs", "a"))
+    with pytest.raises(ValueError, match="data"):
+        Run(data=None)
 
 
 def test_identity_depends_on_every_field():
@@ -128,6 +138,25 @@ def test_invalid_field_is_reported_in_one_line(wrong, named):
 def test_invalid_split_fraction_is_rejected(fraction):
     with pytest.raises(ValueError, match="unseen_fraction"):
         Split(unseen_fraction=fraction)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("query_faces", 1.5),
+        ("test_faces", 2.5),
+        ("pictures_per_class", 1.5),
+        ("pictures_per_class", -1),
+        ("distortion", "1"),
+        ("distortion", -0.5),
+        ("fold", 1.5),
+        ("folds", "4"),
+        ("validation_seed", 0.5),
+    ],
+)
+def test_invalid_split_field_is_rejected(name, value):
+    with pytest.raises(ValueError, match=name):
+        Split(**{name: value})
 
 
 def test_split_options_contain_only_changed_fields():

@@ -124,7 +124,7 @@ def test_classes_outside_training_are_marked_unseen(client, shop) -> None:
     assert {one["label"]: one["seen"] for one in labels} == {c: c in seen for c in CLASSES}
     assert {one["count"] for one in labels} == {EACH}
     item = client.get("/api/items/0").json()
-    assert item["number"] == item["id"] == 0  # the second is the former name
+    assert item["number"] == item["id"] == 0  # the second is an alias
     assert (item["path"], item["label"], item["seen"]) == ("apple/0.png", "apple", "apple" in seen)
 
 

@@ -273,7 +273,7 @@ def test_every_view_has_a_url(open_page, shop) -> None:
     [
         ("item/3/older", "has been replaced"),
         ("item/999", "there is no 999"),
-        ("item/three", "does not name an image"),
+        ("item/three", "does not point to an image"),
     ],
 )
 def test_url_of_a_missing_image_shows_an_error(open_page, place, sentence) -> None:

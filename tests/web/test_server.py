@@ -148,6 +148,18 @@ def test_serve_reloads_on_signal_and_stops_on_interrupt(shop, tmp_path) -> None:
     assert served.returncode == 0
 
 
+def wait_until_refused(port: int) -> None:
+    """Until the service accepts no more connections."""
+    last = time.monotonic() + 30
+    while time.monotonic() < last:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=30).close()
+        except ConnectionError:
+            return
+        time.sleep(0.02)
+    pytest.fail("connections are still accepted")
+
+
 def test_sigterm_lets_requests_finish(shop) -> None:
     """SIGTERM, as systemd and Docker send it, while an upload is on its way."""
     command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
@@ -158,11 +170,12 @@ def test_sigterm_lets_requests_finish(shop) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=30).close()
         with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
             head = "POST /api/search/vector HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
-            head += f"{len(body)}\r\nContent-Type: application/json\r\n\r\n"
-            client.sendall(head.encode() + body[:10])
-            time.sleep(1)  # until the server has read the head
+            head += f"{len(body)}\r\nContent-Type: application/json\r\n"
+            client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            assert client.recv(1000).startswith(b"HTTP/1.1 100")  # it has read the head
+            client.sendall(body[:10])
             served.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
+            wait_until_refused(port)
             client.sendall(body[10:])
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
         served.communicate(timeout=30)

@@ -77,7 +77,7 @@ def _exit(message: object, status: int, show_traceback: bool = False) -> NoRetur
 def print_json(result: object) -> None:
     """Print the result as one line."""
     try:
-        print(json.dumps(result), flush=True)
+        print(json.dumps(result, allow_nan=False), flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

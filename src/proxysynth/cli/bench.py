@@ -1,4 +1,4 @@
-"""`proxysynth bench`: run the measurements in `benchmarks/` of a checkout."""
+"""`proxysynth bench`: run the measurements in `benchmarks/` of a clone."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def find_benchmarks() -> ModuleType:
-    """The package `benchmarks` of the checkout that holds this package or the current folder."""
+    """The package `benchmarks` of the clone that holds this package or the current folder."""
     for root in (Path(proxysynth.__file__).parents[2], Path.cwd()):
         if (root / "benchmarks" / "__init__.py").is_file() and (root / "pyproject.toml").is_file():
             if str(root) not in sys.path:
                 sys.path.insert(0, str(root))
             return importlib.import_module("benchmarks")
-    raise UsageError("benchmarks are not installed: run `proxysynth bench` from a checkout")
+    raise UsageError("benchmarks are not installed: run `proxysynth bench` in a clone")

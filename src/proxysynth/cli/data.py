@@ -78,8 +78,7 @@ def _reading(args: argparse.Namespace, name: str) -> Iterator[dict[str, Any]]:
     from proxysynth.training.callbacks import Bars
 
     with usage_errors():
-        look_up(args.name, data.CATALOG, "benchmark")
+        images = look_up(args.name, data.CATALOG, "benchmark").pictures
     workers = data.default_workers() if args.workers is None else args.workers
-    images = next(row["pictures"] for row in data.catalog_rows() if row["name"] == args.name)
     with Bars().task(name, sum(images.values())) as tick:
-        yield {"workers": workers, "progress": lambda done, total: tick(1, "")}
+        yield {"workers": workers, "tick": tick}

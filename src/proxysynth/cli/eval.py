@@ -17,7 +17,6 @@ from proxysynth.data.sources import open_test_data
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, printable
 from proxysynth.retrieval.reranking import parse_methods
-from proxysynth.search.build import scan_folder
 from proxysynth.search.groups import evaluate_queries
 from proxysynth.search.index import Index
 from proxysynth.training import load
@@ -71,7 +70,8 @@ def _evaluate_run(args: Namespace, machine: Resources) -> dict[str, Any]:
 def _check_options(args: Namespace) -> None:
     """Raise ValueError for options of another protocol, and for wrong values."""
     for name, needed in ONLY_FOR.items():
-        if getattr(args, name) not in (None, False) and args.protocol not in needed:
+        value = getattr(args, name)
+        if value is not None and value is not False and args.protocol not in needed:
             option, names = name.replace("_", "-"), " or ".join(needed)
             raise ValueError(f"--{option} needs --protocol {names}, got {args.protocol}")
     sheet = args.sheet
@@ -93,9 +93,7 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
             raise ValueError("--protocol and --nmi need a run, got an index")
         index = Index.open(args.run)
         model = index.embedder(None, args.device, backbone=args.backbone, trust=args.trust).model
-        files = scan_folder(args.data)
-        with Bars().task("embedding", len(files)) as tick:
-            found = evaluate_queries(index, args.data, **options, tick=tick)
+        found = evaluate_queries(index, args.data, **options, progress=Bars())
     if found.unreadable and not args.skip_bad:
         one, bad = found.unreadable[0], count(len(found.unreadable), "query", "queries")
         such = f"such as {one.path} ({one.reason})"
@@ -108,7 +106,7 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
         "rerank": args.rerank,
         "metrics": found.metrics,
         "unreadable": [one._asdict() for one in found.unreadable],
-        "warnings": [*found.notes, *_seen((file.label for file in files if file.label), model)],
+        "warnings": [*found.notes, *_seen(found.labels, model)],
     }
 
 
@@ -225,5 +223,6 @@ def _data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     splits = Splits(query.of_classes(()), query, gallery, name=args.data)
     cache, bars = make_cache(model.run, model.embedder, machine), Bars()
     with bars.task("reading", sum(map(len, splits.parts.values()))) as tick:
-        workers, progress = machine.loader_workers, lambda *_: tick(1, "")
-        return check_splits(splits, args.skip_bad, cache, workers, progress, bars.say)
+        return check_splits(
+            splits, args.skip_bad, cache, machine.loader_workers, tick=tick, say=bars.say
+        )

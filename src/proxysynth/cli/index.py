@@ -13,6 +13,7 @@ from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import UnreadableImage
 from proxysynth.formatting import count
+from proxysynth.retrieval.knn import ANY
 from proxysynth.search.build import scan_folder, update_index
 from proxysynth.search.export import export
 from proxysynth.search.groups import (
@@ -29,7 +30,6 @@ from proxysynth.training.inference import BATCH, Prediction, Trained, load
 from proxysynth.training.run_folder import RUN
 
 SHOWN = 20  # unreadable files, groups or clusters listed in the terminal
-ANY = -2.0  # a threshold below every similarity
 
 
 def run_index(args: argparse.Namespace) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "run": str(args.run),
         "by": "proxies" if index is None else str(args.index),
-        "threshold": None if least is None or least < -1 else least,
+        "threshold": None if least == ANY else least,
         "predictions": [{"path": str(path), **one._asdict()} for path, one in made],
         "unknown": unknown,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in bad],
@@ -187,7 +187,7 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     titled = [(each.title, each.images) for each in clusters]
     _show(console, "cluster", "similarity to the mean of the cluster", titled)
     if nmi is not None:
-        console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
+        console.say(f"NMI of clusters and labels: {100 * nmi:.1f}%")
     if sheets:
         console.say(f"Contact sheets: {sheets[0]}")
     return {

@@ -58,12 +58,12 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
         finished = False
     seconds = 0.0 if finished else estimate.study(study)
     left = seconds * max(0, study.trainings - done) / study.trainings
-    basis = "finished trainings" if estimate.finished else "a few timed steps"
+    basis = "finished training runs" if estimate.finished else "a few timed steps"
     console = output(args)
     console.say(
         f"{study.name} at scale {study.scale_name}: {count(scale.trials, 'trial')} and "
         f"{count(scale.repetitions, 'repetition')} of {scale.folds} folds, {study.trainings} "
-        f"trainings of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
+        f"training runs of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
     )
     console.say(
         "Finished: the same command shows the result."
@@ -72,7 +72,7 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
         f"pruning, estimated from {basis}."
     )
     if left > ENORMOUS and study.scale_name == "paper":
-        console.say("--scale small has far fewer and shorter trainings.")
+        console.say("--scale small has far fewer and shorter training runs.")
     return {
         "study": study.name,
         "scale": study.scale_name,

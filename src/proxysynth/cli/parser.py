@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from proxysynth import __version__
 from proxysynth.errors import TrainingFailed
-from proxysynth.values import nearest, read_toml, suggestion
+from proxysynth.values import choices_hint, read_toml, suggestion
 
 if TYPE_CHECKING:
     from proxysynth.training.resources import Resources
 
 TABLES = read_toml(Path(__file__).with_name("commands.toml"))
 CHOICES = {name: tuple(choices) for name, choices in TABLES["choices"].items()}
-LOSSES, REGULARIZERS = CHOICES["LOSS"], CHOICES["REGULARIZER"]
 
 
 class UsageError(ValueError):
@@ -101,7 +100,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(
-                action, f"unknown choice {value!r}: {nearest(str(value), action.choices)}"
+                action, f"unknown choice {value!r}: {choices_hint(str(value), action.choices)}"
             )
 
     def add(self, arguments: Mapping[str, str | dict[str, Any]]) -> None:

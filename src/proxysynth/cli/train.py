@@ -16,14 +16,13 @@ from proxysynth.data import CATALOG, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
 from proxysynth.files import LOCK
 from proxysynth.report import write_report
-from proxysynth.report.run_report import REPORT
 from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
 from proxysynth.training import Run, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.inference import has_embedding_layer, require_trust
 from proxysynth.training.interrupts import handle_signals
-from proxysynth.training.run_folder import EVALUATED, RESULT, RUN, find_run
+from proxysynth.training.run_folder import EVALUATED, REPORT, RESULT, RUN, find_run
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")

@@ -26,14 +26,14 @@ from proxysynth.data.images import (
     cache_folder,
     file_state,
     open_image,
-    write_atomically,
 )
 from proxysynth.data.listing import Listing, Splits, require_usable
 from proxysynth.errors import TrainingFailed
+from proxysynth.files import write_atomically
 from proxysynth.formatting import printable
 
 SHOWN = 10  # unreadable images named in one message
-Progress = Callable[[int, int], None]  # images done, images in total
+Tick = Callable[[int, str], None]  # as in training.callbacks
 
 
 class UnreadableImages(TrainingFailed):
@@ -60,7 +60,7 @@ class UnreadableImages(TrainingFailed):
 
 
 def errors_in_threads(
-    read: Callable[[Path], object], paths: Sequence[Path], workers: int, progress: Progress | None
+    read: Callable[[Path], object], paths: Sequence[Path], workers: int, tick: Tick | None
 ) -> dict[int, UnreadableImage]:
     """Read each image; the errors by index."""
 
@@ -76,8 +76,8 @@ def errors_in_threads(
         for i, error in enumerate(pool.map(error_of, paths)):
             if error is not None:
                 errors[i] = error
-            if progress is not None:
-                progress(i + 1, len(paths))
+            if tick is not None:
+                tick(1, "")
     return errors
 
 
@@ -85,13 +85,13 @@ def unreadable_images(
     parts: Mapping[str, Listing],
     cache: ImageCache | None = None,
     workers: int = 0,
-    progress: Progress | None = None,
+    tick: Tick | None = None,
 ) -> list[tuple[str, int, UnreadableImage]]:
     """The listing and index of each image that cannot be decoded. Fills the cache, if any."""
     # Without a cache, every byte is read, but few pixels are made.
     read = partial(open_image, at_least=1) if cache is None else cache.image
     images = [(name, *file) for name, part in parts.items() for file in enumerate(part.paths())]
-    errors = errors_in_threads(read, [path for _, _, path in images], workers, progress)
+    errors = errors_in_threads(read, [path for _, _, path in images], workers, tick)
     return [(images[at][0], images[at][1], error) for at, error in errors.items()]
 
 
@@ -100,7 +100,7 @@ def check_splits(
     skip_bad: bool = False,
     cache: ImageCache | None = None,
     workers: int = 0,
-    progress: Progress | None = None,
+    tick: Tick | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Splits:
     """The splits with every image readable; `skip_bad` skips the others, with a note, instead of
@@ -111,7 +111,7 @@ def check_splits(
     memo = cache_folder() / "checked" / hashlib.sha256(files.encode(errors="replace")).hexdigest()
     if memo.exists():
         return splits
-    bad = unreadable_images(parts, cache, workers, progress)
+    bad = unreadable_images(parts, cache, workers, tick)
     if not bad:
         with contextlib.suppress(OSError):  # the cache is optional
             write_atomically(memo, b"")

@@ -223,7 +223,7 @@ def displaced(segments: Segments, side: int, strength: float, rng: np.random.Gen
     return moved.reshape(-1, 4)
 
 
-def photographed(ink: Bytes, strength: float, rng: np.random.Generator) -> Bytes:
+def degraded(ink: Bytes, strength: float, rng: np.random.Generator) -> Bytes:
     """A gray image of ink (255 where it is), (side, side): blurred, unevenly lit, noisy."""
     side, u = len(ink), strength * rng.uniform(0, 1, 4)
     if u[0] > 0:

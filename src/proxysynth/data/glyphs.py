@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.deformations import Segments, displaced, photographed
-from proxysynth.data.images import cache_folder, write_atomically
+from proxysynth.data.deformations import Segments, degraded, displaced
+from proxysynth.data.images import cache_folder
 from proxysynth.data.listing import Listing, Splits, cumcount, shuffled_names
+from proxysynth.files import write_atomically
 from proxysynth.values import digest
 
 if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
@@ -118,7 +119,7 @@ def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDAr
     draws = [np.random.default_rng([seed, code, number]) for code, number in numbered]
     shapes = (_shape(*pair) for pair in pairs)
     ink = fill(displaced(x, SIDE, strength, rng) for x, rng in zip(shapes, draws, strict=True))
-    return np.stack([photographed(x, strength, rng) for x, rng in zip(ink, draws, strict=True)])
+    return np.stack([degraded(x, strength, rng) for x, rng in zip(ink, draws, strict=True)])
 
 
 def _check(faces: int, query_faces: int, test_faces: int, distortion: float, each: int) -> None:

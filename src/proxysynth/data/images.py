@@ -11,7 +11,6 @@ import stat
 import struct
 import tempfile
 import threading
-import uuid
 import warnings
 import zlib
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
 from proxysynth.errors import first_line, reason
+from proxysynth.files import write_atomically
 from proxysynth.formatting import printable
 from proxysynth.memory import return_freed_memory, total_memory
 
@@ -243,19 +243,6 @@ def file_state(path: PathLike) -> str:
         found = os.stat(path)
         state += [str(found.st_mtime_ns), str(found.st_size)]
     return "\0".join(state)
-
-
-def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """Write to a temporary file in the same folder and rename it: readers see all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".unfinished-{uuid.uuid4().hex}")
-    try:
-        unfinished.write_bytes(data)
-        os.replace(unfinished, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
 
 
 class ImageCache:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxysynth.formatting import count
-from proxysynth.values import nearest
+from proxysynth.values import choices_hint
 
 NOTHING_TESTED = "Not evaluated: that needs images of at least 2 classes that are not trained on."
 
@@ -283,7 +283,7 @@ class ClassSplit:
         unknown = sorted({*self.seen_classes, *self.unseen_classes} - set(names))
         if unknown:
             listed = " or ".join(map(repr, unknown))
-            raise ValueError(f"the data has no class {listed}: {nearest(unknown[0], names)}")
+            raise ValueError(f"the data has no class {listed}: {choices_hint(unknown[0], names)}")
         if self.unseen_classes or self.seen_classes:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ CHUNK = 8  # images in a worker's task
 PREFETCH = 2  # batches prepared in advance
 
 Indices = NDArray[np.int64]
+Item = TypeVar("Item")
 
 
 class Batch(NamedTuple):
@@ -72,10 +73,7 @@ class Loader:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
         try:
             started = (self._start(indices, seed, epoch, pool) for indices in todo)
-            waiting = deque(islice(started, PREFETCH))
-            while waiting:
-                waiting.extend(islice(started, 1))
-                batch, parts = waiting.popleft()
+            for batch, parts in prefetch(started, PREFETCH):
                 for part in parts:
                     part.result()
                 yield batch
@@ -88,13 +86,14 @@ class Loader:
         """A batch, and the tasks of the pool that fill it; without a pool it is filled already."""
         import torch
 
-        held, size, parts = self.listing.pixels, self.transform.size, []
-        sides = (size, size) if size is not None or held is None else held.shape[1:3]
+        pixels, size = self.listing.pixels, self.transform.size
+        parts = []
+        sides = (size, size) if size is not None or pixels is None else pixels.shape[1:3]
         shape = (len(indices), *sides, self.pixels.channels)
         images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
         array = images.numpy()
-        if held is not None and self._is_array():
-            taken = held[indices]
+        if pixels is not None and self._is_array():
+            taken = pixels[indices]
             if taken.ndim == 4:
                 array[...] = taken
             else:  # by channel: broadcasting over three of them is several times slower
@@ -123,6 +122,14 @@ class Loader:
         """Whether a batch is a slice of an array: nothing to decode, crop or convert."""
         held, whole = self.listing.pixels, self.transform.size is None
         return held is not None and whole and (held.ndim == 3 or self.pixels.channels == 3)
+
+
+def prefetch(items: Iterator[Item], number: int) -> Iterator[Item]:
+    """The items, of which this many are started before they are asked for."""
+    waiting = deque(islice(items, number))
+    while waiting:
+        waiting.extend(islice(items, 1))
+        yield waiting.popleft()
 
 
 def read_image(listing: Listing, index: int, cache: ImageCache | None = None) -> Image.Image:

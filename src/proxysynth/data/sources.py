@@ -28,7 +28,7 @@ from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
 from proxysynth.errors import first_line
 from proxysynth.formatting import printable
-from proxysynth.values import nearest, suggestion
+from proxysynth.values import choices_hint, suggestion
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
@@ -43,7 +43,8 @@ RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
 def open_data(spec: PathLike, **options: Any) -> Splits:
     """The splits that `spec` names.
 
-    "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
+    "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces,
+                    distortion, pictures_per_class
     a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
                     or train, test, query, gallery, validation: sub-folders
     a CSV           the same options of ClassSplit, and root: where its paths start
@@ -112,7 +113,7 @@ def _is_table(place: Path) -> bool:
 def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[str, Any]:
     for name in options:
         if name not in names:
-            raise ValueError(f"{what} has no option {name!r}: {nearest(name, names)}")
+            raise ValueError(f"{what} has no option {name!r}: {choices_hint(name, names)}")
     return options
 
 
@@ -123,7 +124,7 @@ def _unknown(text: str) -> ValueError:
         got = f"got the file {printable(text)}"
         return ValueError(f"data must be glyphs, a folder, a CSV or BENCHMARK:ROOT, {got}")
     if colon and len(name) > 1 and name.isidentifier():
-        return ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
+        return ValueError(f"there is no benchmark {name!r}: {choices_hint(name, CATALOG)}")
     near = suggestion(text, [*filter(os.path.isdir, os.listdir()), "glyphs", *CATALOG])
     return ValueError(f"there is no folder or CSV {text!r}: {near}check the path, or {ADVICE}")
 

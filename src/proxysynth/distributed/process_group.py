@@ -54,7 +54,7 @@ class Ranks:
         return self.parts(n)[self.rank]
 
     def gather(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """The rows of all ranks, of which each has so many; gradients flow back to them."""
+        """All ranks' rows in one tensor; rank r contributes `counts[r]`. Gradients flow back."""
         return own if self.world == 1 else cast(Tensor, _Gather.apply(own, counts, self))
 
     def sum(self, values: Tensor) -> Tensor:

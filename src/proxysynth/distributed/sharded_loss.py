@@ -20,6 +20,7 @@ from proxysynth.formatting import count
 from proxysynth.interfaces import Loss
 from proxysynth.losses.functional import check_batch, check_labels, class_sums_of
 from proxysynth.regularizers.class_sums import LossFromSums
+from proxysynth.regularizers.pairs import draw_seed
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
 
@@ -140,12 +141,6 @@ def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int)
     own = present[(present >= classes.start) & (present < classes.stop)].cpu().numpy()
     takes_part[own - classes.start] = True
     return torch.from_numpy(np.flatnonzero(takes_part) + classes.start).to(present.device)
-
-
-def draw_seed(generator: torch.Generator | None) -> int:
-    """The seed of a step's choice, from the generator that the step's other draws come from."""
-    device = generator.device if generator is not None else "cpu"
-    return int(torch.randint(2**63 - 1, (), generator=generator, device=device))
 
 
 def check_fraction(negatives: float) -> None:

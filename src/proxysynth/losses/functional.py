@@ -98,7 +98,7 @@ Margin = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """What the fast path (`regularizers.class_sums`) needs to know about a loss.
+    """What the fused path (`regularizers.class_sums`) needs to know about a loss.
 
     A loss that returns one from its method `class_sums` is computed without ever holding more than
     one n x c matrix. With logits z = scale s(x, q), and every class but its own a negative of x,

@@ -53,6 +53,8 @@ class SoftTriple:
 
     def logits(self, S: Tensor) -> Tensor:
         S = functional.at_least_float32(S)
+        if S.shape[2] != self.k:
+            raise ValueError(f"SoftTriple has k={self.k}, but the proxies have {S.shape[2]}")
         relaxed = ((S / self.temperature).softmax(dim=2) * S).sum(dim=2)
         return self.scale * relaxed
 

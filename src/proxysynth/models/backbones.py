@@ -2,7 +2,8 @@
 
 Your own backbone is any `nn.Module` from images to feature maps (n, channels, h, w) or vectors
 (n, channels). Optional attributes: `in_channels`, `preprocess`, `image_size` and `stages` (names of
-its parts that, run in order, are the whole). ImageNet's conventions are the default.
+its parts that, run in order, are the whole). ImageNet's conventions are the default. One in
+`BACKBONES` may have `channels`, the number of features, which is measured otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from proxysynth.models.efficientnet_lite import VARIANTS, EfficientNetLite, pack
 from proxysynth.models.embedder import RESIZE, Embedder
 from proxysynth.models.libraries import explained, make_timm, make_transformers
 from proxysynth.models.weights import Published, load_initial_weights, load_weights
-from proxysynth.values import look_up, nearest
+from proxysynth.values import choices_hint, look_up
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,9 @@ def make_embedder(
 
         pixels = preprocess or declared("preprocess", "imagenet")
         side, resize = image_size or declared("image_size", 224), declared("resize", RESIZE)
-        channels = network.channels if known else measure_channels(network, pixels, side)
+        channels = getattr(network, "channels", None) if known else None
+        if channels is None:
+            channels = measure_channels(network, pixels, side)
         net = Embedder(network, channels, dim, pooling, normalize, pixels, side, resize)
     net.batch_norm_frozen = frozen_batch_norm
     return net.train() if frozen_batch_norm else net
@@ -145,7 +148,7 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
     function = getattr(module, function_name, None)
     if not callable(function):
         functions = [name for name, item in vars(module).items() if callable(item)]
-        advice = nearest(function_name, functions)
+        advice = choices_hint(function_name, functions)
         raise ValueError(f"{module_name} has no function {function_name!r}: {advice}")
     options: dict[str, bool] = {}
     if pretrained is not None and "pretrained" in inspect.signature(function).parameters:

@@ -75,14 +75,14 @@ def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None)
             # Position embeddings are made for one size, and resampled for another.
             network = timm.create_model(name, **options, img_size=image_size)
     cfg = {**getattr(network, "default_cfg", {}), **getattr(network, "pretrained_cfg", {})}
-    made: Any = network
+    net: Any = network
     if pooling != "own":
         prefix = int(getattr(network, "num_prefix_tokens", 0))
-        made = TokenNetwork(network, lambda net, x: (net(x), prefix), pooling, f"timm:{name}")
-    made.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
-    made.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
-    made.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
-    return made
+        net = TokenNetwork(network, lambda module, x: (module(x), prefix), pooling, f"timm:{name}")
+    net.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
+    net.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
+    net.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
+    return net
 
 
 def make_transformers(

@@ -85,6 +85,9 @@ class ProxyHead(nn.Module):
         drawn = generator is not None and self._takes_generator[self.training]
         more = {"generator": generator} if drawn else {}
         value: Tensor = loss(embeddings, labels, self.proxies, **more)
+        if value.dim() > 0:
+            shape = tuple(value.shape)
+            raise ValueError(f"the loss must return a scalar, got shape {shape}: take its mean")
         # Many proxies take long to check, so they are checked only if something is wrong.
         if functional.values_can_be_read() and not torch.isfinite(value.detach()).all():
             finite = torch.isfinite(self.proxies.detach()).flatten(1).all(dim=1)
@@ -130,7 +133,9 @@ class ProxyHead(nn.Module):
         number, classes = functional.as_number(names), None
         if self.classes is None and isinstance(number, int):
             count = number
-        elif self.classes is not None and isinstance(names, Iterable):
+        elif (
+            self.classes is not None and isinstance(names, Iterable) and not isinstance(names, str)
+        ):
             classes = _distinct([*self.classes, *(str(name) for name in names)])
             count = len(classes) - len(self.classes)
         else:

@@ -106,7 +106,7 @@ class PreActResNet18(nn.Module):
 
 
 class PreActBlock(nn.Module):
-    """Twice norm, ReLU, convolution 3 x 3; the input is added to what comes out."""
+    """Two pre-activation 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int, outer: int, stride: int) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about what it then refuses
-            held = torch.load(path, map_location="cpu", weights_only=True)
+            saved = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = found[1] if found else "something other than tensors"
@@ -74,13 +74,13 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         advice = "save the state dict as .safetensors or .pth"
         raise ValueError(f"{path} cannot be read as weights: {advice}") from error
     for wrapper in WRAPPERS:
-        if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
-            held = held[wrapper]
-    if not isinstance(held, Mapping) or not all(isinstance(v, Tensor) for v in held.values()):
-        got = f"got a {type(held).__name__}"
+        if isinstance(saved, Mapping) and isinstance(saved.get(wrapper), Mapping):
+            saved = saved[wrapper]
+    if not isinstance(saved, Mapping) or not all(isinstance(v, Tensor) for v in saved.values()):
+        got = f"got a {type(saved).__name__}"
         raise ValueError(f"{path} must hold a state dict, {got}: save network.state_dict()")
     # DataParallel puts a prefix before each key.
-    return {str(key).removeprefix("module."): value for key, value in held.items()}
+    return {str(key).removeprefix("module."): value for key, value in saved.items()}
 
 
 def fit(

@@ -182,7 +182,7 @@ def findings(tables: Mapping[str, Table], checked: Sequence[Checked], scale: Sca
         up, down = ((gains.verdicts or []).count(kind) for kind in ("better", "worse"))
         return (
             f"{gains.mean:+.1f} points on average; {up} of {len(gains.values)} rise and {down} "
-            f"fall{'s' * (down == 1)} beyond the spread of the seeds"
+            f"fall{'s' if down == 1 else ''} beyond the spread of the seeds"
         )
 
     def mixtures(part: str) -> str:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from proxysynth.files import write_bytes
-from proxysynth.formatting import DASH
+from proxysynth.formatting import DASH, signed
 from proxysynth.paper.artifact import Cell, Column, PaperFigure, Row, Table
 from proxysynth.report.figures import write_figure
 from proxysynth.report.pages import data_uri, environment
@@ -37,9 +37,9 @@ def cell_text(cell: Cell) -> CellText:
         text = signed(value, cell.digits) if cell.gain else f"{value:.{cell.digits}f}"
         return text if spread is None else f"{text} ± {spread:.{cell.digits}f}"
 
-    mean, spread, change, theirs = None, None, "", ""
-    if cell.ours:
-        mean = fmean(cell.ours)
+    mean = fmean(cell.ours) if cell.ours else None
+    spread = None
+    change = theirs = ""
     if len(cell.ours) > 1:
         spread = half_width(cell.ours) if cell.of_mean else stdev(cell.ours)
     if cell.difference is not None and not cell.gain:
@@ -48,12 +48,6 @@ def cell_text(cell: Cell) -> CellText:
         theirs = signed(cell.paper - cell.paper_baseline, cell.digits)
     ours = shown(mean, spread) + " *" * cell.chosen
     return CellText(ours, change, cell.verdict, shown(cell.paper, cell.paper_spread), theirs)
-
-
-def signed(value: float, digits: int) -> str:
-    """+1.4, -0.2, and 0.0 without a sign."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
 
 
 def _text_rows(

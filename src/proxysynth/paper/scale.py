@@ -135,7 +135,7 @@ CUB_96 = _stand_in(
 )  # fmt: skip
 # They can be drawn from part of the download too.
 FEW_IMAGES = Split(train_pictures=2000, test_pictures=2000, incomplete=True)
-PHOTOGRAPHS = {"cub200": CUB_96} | {
+WITH_DATA = {"cub200": CUB_96} | {
     name: _stand_in(
         f"{NAMES[name]}, 2,000 images",
         "PreActResNet18 at a quarter of its width, 2,000 training and 2,000 test images",
@@ -225,11 +225,11 @@ class Scale:
         name, root = look_up(benchmark, NAMES, "benchmark"), dict(self.roots).get(benchmark)
         if self.name == "smoke":
             return SMOKE.get(benchmark, NOTHING)
-        if self.name == "small" and (not root or benchmark not in PHOTOGRAPHS):
+        if self.name == "small" and (not root or benchmark not in WITH_DATA):
             return SMALL[benchmark]
         if not root:
             return NOTHING
-        found = PHOTOGRAPHS.get(benchmark, NOTHING)
+        found = WITH_DATA.get(benchmark, NOTHING)
         if self.name == "paper":
             found = StandIn(paper_settings(benchmark, loss), name, f"{name}: as section C.2 says")
         return found._replace(fields={**found.fields, "data": f"{benchmark}:{root}"})

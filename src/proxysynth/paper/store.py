@@ -214,16 +214,17 @@ class Plan:
         text = "nothing to train."
         if self.missing:
             runs = len(self.known) + len(self.later)
-            needed = [count(runs, "Run")] * bool(runs)
-            needed += [count(len(self.studies), "study", "studies")] * bool(self.studies)
-            basis = "finished Runs" if self.finished else "a few timed steps"
+            needed = [count(runs, "run")] if runs else []
+            if self.studies:
+                needed.append(count(len(self.studies), "study", "studies"))
+            basis = "finished runs" if self.finished else "a few timed steps"
             text = (
                 f"{' and '.join(needed)} missing, {self.done} finished; about "
                 f"{duration(self.seconds, rough=True)} in one process, estimated from {basis}. "
-                "Shared Runs are counted once."
+                "Shared runs are counted once."
             )
         elif self.done:
-            text = f"all {count(self.done, 'Run')} finished."
+            text = "everything needed is finished."
         if self.later:
             text += " Runs marked (searched) will get the alpha and mu that a search finds."
         if self.not_given:

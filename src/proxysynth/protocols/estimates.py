@@ -103,7 +103,7 @@ def measured_rates(folder: Path) -> dict[Kind, float]:
 def work(run: Run) -> float:
     """The images that a run trains on and tests, in units of trained ones."""
     train, test = count_images(run.data, run.split)
-    if run.report_epoch == "best":
+    if run.holds_out:
         train = round((1 - run.split.validation_fraction) * train)
     return run.epochs * train + TESTED * -(-run.epochs // run.evaluate_every) * test
 

@@ -10,7 +10,7 @@ the plain loss computes anyway, divided by the length of the mixed vector (`mixe
     original row, synthetic column:     the same over the columns of the parents' classes
     synthetic row, synthetic column:    the row rule on the column rule's result
 
-`Mix` does the same for the fast path, which has no autograd.
+`Mix` does the same for the fused path, which has no autograd.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def mix(a: Tensor, b: Tensor, lam: Tensor) -> Tensor:
 
 
 def one_over_length(v: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / |v| along the last dimension; 0 where v has cancelled up to the dtype's rounding errors:
+    """1 / |v| along the last dimension; 0 where v has canceled up to the dtype's rounding errors:
     a mix of opposite parents has no direction, and nothing is learned from it."""
     long, least = torch.linalg.vector_norm(v, dim=-1), torch.finfo(dtype).eps ** 0.5
     return F.threshold(long, least, math.inf).reciprocal()
 
 
 def normalized_mix(v: Tensor, dtype: torch.dtype) -> Tensor:
-    """v / |v|, or 0 where v has cancelled."""
+    """v / |v|, or 0 where v has canceled."""
     one_over = one_over_length(v, dtype)[..., None]
     # Masked also where the product is 0 already: the gradient that a loss has for a vector of no
     # length may be infinite, and 0 times that is not a number.

@@ -93,7 +93,7 @@ class InputMixup:
     ) -> NoReturn:
         raise ValueError(
             f"{type(self).__name__} mixes images, not embeddings: train it with a Run, or call "
-            "training.learner.Mixup(loss)(net, images, labels, proxies)"
+            "proxysynth.training.learner.Mixup(loss)(net, images, labels, proxies)"
         )
 
 

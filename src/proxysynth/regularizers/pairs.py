@@ -44,6 +44,12 @@ SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 _kept = threading.local()
 
 
+def draw_seed(generator: torch.Generator | None) -> int:
+    """One draw of torch's generator: what all random choices of a step are made from."""
+    device = generator.device if generator is not None else "cpu"
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=device))
+
+
 def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
     """A numpy generator that starts from one draw of torch's (of its default one, if None).
 
@@ -52,8 +58,7 @@ def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
     """
     if not isinstance(generator, torch.Generator | None):
         raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
-    device = generator.device if generator is not None else "cpu"
-    seed = int(torch.randint(2**63 - 1, (), generator=generator, device=device))
+    seed = draw_seed(generator)
     if not hasattr(_kept, "rng"):
         _kept.rng = np.random.Generator(np.random.PCG64(0))
     rng: np.random.Generator = _kept.rng

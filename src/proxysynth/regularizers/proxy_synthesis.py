@@ -12,6 +12,7 @@ from torch import Tensor
 from proxysynth.losses import functional
 from proxysynth.regularizers.class_sums import LossFromSums, outside_graphs
 from proxysynth.regularizers.mixing import Synthetics, mixed_similarity, synthesize
+from proxysynth.regularizers.mixup import InputMixup
 from proxysynth.regularizers.pairs import Draw, draw_pairs, merge_duplicates, numpy_generator
 
 Part = Literal["both", "original", "synthetic"]
@@ -62,8 +63,11 @@ class ProxySynthesis:
         if self.lam is not None:
             functional.check_range(self, 0, 1, lam=self.lam)
         functional.check_loss(self, self.loss)
-        if isinstance(self.loss, ProxySynthesis):
-            raise ValueError("ProxySynthesis takes a plain loss, got ProxySynthesis: wrap it once")
+        if isinstance(self.loss, (ProxySynthesis, InputMixup)):
+            raise ValueError(
+                f"ProxySynthesis takes a plain loss, got {type(self.loss).__name__}: "
+                "one regularizer at a time"
+            )
         for name, value in (("embeddings", self.embeddings), ("proxies", self.proxies)):
             if value not in get_args(Part):
                 known = ", ".join(map(repr, get_args(Part)))
@@ -103,7 +107,7 @@ class ProxySynthesis:
         self, draw: Draw, x: Tensor, y: Tensor, p: Tensor,
         block: int | None = None, keep: bool | None = None,
     ) -> Tensor:  # fmt: skip
-        """The fast path: sums over blocks of classes, for losses that declare `class_sums`.
+        """The fused path: sums over blocks of classes, for losses that declare `class_sums`.
 
         block: classes per block; None chooses.    keep: whether the logits are kept for the
         backward pass; None keeps up to half a gigabyte. Without them, memory does not grow with c.

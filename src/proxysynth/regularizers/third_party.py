@@ -164,12 +164,13 @@ class SynthesizedOver(nn.Module):
                 for key in counts
                 if key != (self.class_count or COUNT)
             ]
-        if not found or isinstance(error, torch.OutOfMemoryError):
+        if isinstance(error, torch.OutOfMemoryError):
             return error
-        return ValueError(
-            f"{type(self.module).__name__} failed with synthetic classes beside its {c} "
-            f"({error}): {', '.join(found)}"
-        )
+        failed = f"{type(self.module).__name__} failed with synthetic classes beside its {c}"
+        if not found:
+            guess = "it may contain the number of classes, or need another class_dim="
+            return RuntimeError(f"{failed} ({error}): {guess}")
+        return ValueError(f"{failed} ({error}): {', '.join(found)}")
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         # A checkpoint of the module loads here and the other way round: adding the line

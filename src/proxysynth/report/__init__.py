@@ -1,8 +1,8 @@
 """Reports for people: of a run, of several runs compared, of a study."""
 
-from .comparison import Comparison, compare, write_comparison
-from .run_report import FinishedRun, read_finished, write_report
-from .terminal import render_comparison
+from proxysynth.report.comparison import Comparison, compare, write_comparison
+from proxysynth.report.run_report import FinishedRun, read_finished, write_report
+from proxysynth.report.terminal import render_comparison
 
 __all__ = [
     "Comparison",

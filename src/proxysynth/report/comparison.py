@@ -16,16 +16,16 @@ from markupsafe import Markup
 
 from proxysynth import formatting
 from proxysynth.formatting import and_join, change, metric_name, percent, points
+from proxysynth.report.examples import Disagreement, disagreement
+from proxysynth.report.figures import SERIES, Curve, curves, inline_svg
+from proxysynth.report.pages import render, tone, write_page
+from proxysynth.report.run_report import FinishedRun, read_finished
+from proxysynth.report.settings import differing
+from proxysynth.report.statistics import Interval, difference_interval
 from proxysynth.values import digest
 
-from .examples import Disagreement, disagreement
-from .figures import SERIES, Curve, curves, inline_svg
-from .pages import render, tone, write_page
-from .run_report import FinishedRun, read_finished
-from .settings import differing
-from .statistics import Interval, difference_interval
-
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
+ROUNDING = 1e-9  # a narrower interval has no width
 SMALL = 0.005  # half a percentage point: a difference below is called small
 
 
@@ -235,6 +235,8 @@ def contrast(first: Group, group: Group, measure: str) -> Contrast | None:
     if paired:
         b = [b[group.seeds.index(seed)] for seed in first.seeds]
     interval = difference_interval(a, b, paired)
+    if interval and interval[1] - interval[0] < ROUNDING:
+        interval = None  # few images and seeds may differ by the same number each time
     mean, base = fmean(b), fmean(a)
     ends = mean - base, change(base, mean)
     return Contrast(group, measure, *ends, interval, paired, min(len(a), len(b)))

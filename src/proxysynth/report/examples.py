@@ -14,12 +14,12 @@ from PIL import Image
 from torch import Tensor
 
 from proxysynth.data import Listing, UnreadableImage, open_image, read_image
-from proxysynth.retrieval import nearest, rank
+from proxysynth.report.pages import data_uri
+from proxysynth.retrieval import nearest
 from proxysynth.retrieval.knn import Sets
+from proxysynth.retrieval.metrics import rank_sets
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
-
-from .pages import data_uri
 
 NEIGHBORS = 8  # shown for each query
 EACH = 5  # queries shown of each kind in a report
@@ -110,19 +110,14 @@ class Disagreement:
 
 
 def disagreement(
-    first: str, a: Sets, second: str, b: Sets, shown: int = EACH_DISAGREEMENT, seed: int = 0
+    first: str, a: Sets, second: str, b: Sets, shown: int = EACH_DISAGREEMENT
 ) -> Disagreement:
-    """Compare the answers of two runs, their names and embeddings of the same images in the same
-    order; the seed draws which queries are shown."""
+    """Compare the answers of two runs, given their names and their embeddings of the same images
+    in the same order."""
     if not torch.equal(a.y, b.y):
         raise ValueError(f"{first} and {second} were tested on different images")
-    ranked = [
-        rank(data.x, data.y)
-        if data.own
-        else rank(data.x, data.y, gallery=data.gallery, gallery_labels=data.gallery_y)
-        for data in (a, b)
-    ]
-    (of_a, of_b), draw = (each.found(1) for each in ranked), np.random.default_rng(seed)
+    ranked, draw = (rank_sets(a), rank_sets(b)), np.random.default_rng(0)
+    of_a, of_b = (each.found(1) for each in ranked)
 
     def pick(which: Tensor) -> Pairs:
         chosen = draw.permutation(np.flatnonzero(which))[:shown].tolist()

@@ -46,7 +46,7 @@ class Curve:
     x: Sequence[float]
     y: Sequence[float]
     color: str = SERIES[0]
-    level: float | None = None  # a value before training, drawn as a dashed line
+    level: float | None = None  # a reference value, drawn as a dashed line
     faint: bool = False  # drawn thin and without a label, as one of several seeds
 
 

@@ -12,6 +12,10 @@ from typing import Any
 from markupsafe import Markup
 
 from proxysynth.formatting import distinct_captions, metric_keys, metric_name
+from proxysynth.report.examples import Pictures, choose, open_pictures, sample
+from proxysynth.report.figures import SERIES, Curve, curves, histogram, inline_svg, roc
+from proxysynth.report.pages import render, write_page
+from proxysynth.report.settings import changed, method, option_names, rows
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
 from proxysynth.retrieval.knn import Sets, as_sets
 from proxysynth.tensor_files import read_tensors
@@ -21,12 +25,6 @@ from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Result
 from proxysynth.values import encode
 
-from .examples import Pictures, choose, open_pictures, sample
-from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
-from .pages import render, write_page
-from .settings import changed, method, option_names, rows
-
-REPORT = "report.html"
 SAMPLE = 10_000  # images whose pairs are counted: a few seconds, growing with the square
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
 PYTHON = """from proxysynth.training import read_run, train
@@ -97,8 +95,9 @@ class FinishedRun:
         try:
             query = tensors["query"].float(), tensors["query_labels"].long()
             if self.gallery_names is None:
-                return as_sets(*query, None, None)
-            return as_sets(*query, tensors["gallery"].float(), tensors["gallery_labels"].long())
+                return as_sets(*query)
+            gallery = tensors["gallery"].float(), tensors["gallery_labels"].long()
+            return as_sets(*query, *gallery)
         except KeyError as error:
             raise ValueError(f"{path} lacks {error}: train the run again") from error
 
@@ -154,7 +153,7 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
 def write_report(folder: str | os.PathLike[str]) -> Path:
     """Write `report.html` into the folder of a finished run, atomically."""
     run = read_finished(folder)
-    return write_page(run.path / REPORT, report_page(run))
+    return write_page(run.path / run_folder.REPORT, report_page(run))
 
 
 def report_page(run: FinishedRun) -> str:

@@ -1,22 +1,21 @@
-"""Confidence intervals of means and differences, of 95 % if not given."""
+"""Confidence intervals of means and differences, of 95% if not given."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import fmean, variance
+from typing import Any
 
 from scipy.special import stdtrit
 
 Interval = tuple[float, float]
 
-ROUNDING = 1e-9
-"""Metrics that differ by less are equal up to rounding."""
 
-
-def t_quantile(freedom: float, level: float = 0.95) -> float:
-    """The t with P(|T| <= t) = level, for Student's t with these degrees of freedom."""
-    return float(stdtrit(freedom, (1 + level) / 2))
+def t_quantile(freedom: Any, level: float = 0.95) -> Any:
+    """The t with P(|T| <= t) = level, for Student's t with these degrees of freedom: a number, or
+    an array of them."""
+    return stdtrit(freedom, (1 + level) / 2)
 
 
 def half_width(values: Sequence[float], level: float = 0.95) -> float:
@@ -25,12 +24,10 @@ def half_width(values: Sequence[float], level: float = 0.95) -> float:
 
 
 def difference_interval(a: Sequence[float], b: Sequence[float], paired: bool) -> Interval | None:
-    """The confidence interval of mean(b) - mean(a); None if it cannot be estimated: with fewer
-    than two values of either, or without any spread, which few and rounded values may lack."""
+    """The confidence interval of mean(b) - mean(a); None with fewer than two values of either."""
     if min(len(a), len(b)) < 2:
         return None
-    low, high = paired_interval(a, b) if paired else unpaired_interval(a, b)
-    return (low, high) if high - low > ROUNDING else None
+    return paired_interval(a, b) if paired else unpaired_interval(a, b)
 
 
 def paired_interval(a: Sequence[float], b: Sequence[float]) -> Interval:

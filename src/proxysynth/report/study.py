@@ -13,16 +13,15 @@ from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
 from proxysynth.provenance import provenance
-
-from .figures import inline_svg, trial_history
-from .pages import render, write_page
-from .statistics import half_width
+from proxysynth.report.figures import inline_svg, trial_history
+from proxysynth.report.pages import render, write_page
+from proxysynth.report.statistics import half_width
 
 FORMAT = 1
 RESULT, PAGE = "result.json", "study.html"
 KINDS = ("separated", "concatenated")
 TITLES = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
-Result = Mapping[str, Any]  # what result.json holds
+StudyResult = Mapping[str, Any]  # what result.json holds
 
 
 def write_study(outcome: Outcome, folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -79,17 +78,17 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, and half the width of its 95 % t-interval; None for a single value."""
+    """Mean, and half the width of its 95% t-interval; None for a single value."""
     return {"mean": fmean(values), "ci95": half_width(values) if len(values) > 1 else None}
 
 
-def method(result: Result) -> str:
+def method(result: StudyResult) -> str:
     """Loss and regularizer: "norm_softmax with proxy_synthesis"."""
     regularizer = result["regularizer"]
     return result["loss"] + ("" if regularizer == "none" else f" with {regularizer}")
 
 
-def amount(result: Result) -> str:
+def amount(result: StudyResult) -> str:
     """The amount of work, shown with every table."""
     pruned = f", {result['pruned']} of them pruned" if result["pruned"] else ""
     alone = result.get("queries_without_positive", 0)
@@ -100,13 +99,13 @@ def amount(result: Result) -> str:
     )
 
 
-def at_bounds(result: Result) -> str:
+def at_bounds(result: StudyResult) -> str:
     """A sentence if best values lie at the ends of their ranges, else empty."""
     names = ", ".join(result["at_bounds"])
     return names and f"At an end of the searched range, so a better value may lie outside: {names}."
 
 
-def metric_rows(result: Result) -> list[list[str]]:
+def metric_rows(result: StudyResult) -> list[list[str]]:
     """A row for each kind: "concatenated (512-dim)", "71.20 ± 0.31", ..."""
     rows = []
     for kind in KINDS:
@@ -120,7 +119,7 @@ def metric_rows(result: Result) -> list[list[str]]:
     return rows
 
 
-def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
+def trial_rows(result: StudyResult) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table of trials."""
     names = [item["name"] for item in result["space"]]
     head = ["trial", "MAP@R", *(name.rpartition(".")[2] for name in names), ""]
@@ -138,7 +137,7 @@ def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def study_page(result: Result) -> str:
+def study_page(result: StudyResult) -> str:
     trial_head, trials = trial_rows(result)
     return render(
         "study.html",

@@ -10,9 +10,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
-
-from .comparison import Comparison
-from .study import TITLES, Result, amount, at_bounds, method, metric_rows, trial_rows
+from proxysynth.report.comparison import Comparison
+from proxysynth.report.study import (
+    TITLES,
+    StudyResult,
+    amount,
+    at_bounds,
+    method,
+    metric_rows,
+    trial_rows,
+)
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
 TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others are of numbers
@@ -38,7 +45,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         for group in groups:
             cells = [group.shown(key).replace(" ± ", "\n± ") for key in measures]
             rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
-        title = "Groups of seeds, mean ± standard deviation"
+        title = "Runs grouped by setting, mean ± standard deviation"
         _show(console, title, ("", "group", "seeds", *head), rows)
     if comparison.several_seeds and comparison.contrasts:
         title = f"Against {groups[0].letter}, in percentage points"
@@ -47,7 +54,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             difference = f"[{COLORS[item.tone]}]{points(item.printed, 2)}[/]"
             texts = (difference, item.interval_text, item.summary)
             rows.append((item.group.letter, metric_name(item.measure), *texts))
-        _show(console, title, ("", "metric", "difference", "95 % interval", ""), rows)
+        _show(console, title, ("", "metric", "difference", "95% interval", ""), rows)
     if comparison.settings:
         rows = [(path, *map(escape, values)) for path, values in comparison.settings.items()]
         letters = [group.letter for group in groups]
@@ -77,9 +84,9 @@ def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console:
     _show(console, title, ("", *map(metric_heading, keys)), cells)
 
 
-def render_study(result: Result, console: Console) -> None:
+def render_study(result: StudyResult, console: Console) -> None:
     """Print the results on the unseen classes, the trials, and the importance of parameters."""
-    interval = ", with 95 % t-intervals" if result["repetitions"] > 1 else ""
+    interval = ", with 95% t-intervals" if result["repetitions"] > 1 else ""
     title = (
         f"{method(result)}, unseen classes of {result['data']}\n{amount(result)}\nin %{interval}"
     )
@@ -88,7 +95,7 @@ def render_study(result: Result, console: Console) -> None:
     title = "Search: MAP@R on the held-out folds, in %"
     _show(console, title, head, rows, best=result["best_trial"])
     if result["importance"]:
-        shares = ", ".join(f"{k} {100 * v:.0f} %" for k, v in result["importance"].items())
+        shares = ", ".join(f"{k} {100 * v:.0f}%" for k, v in result["importance"].items())
         console.print(f"Importance of the parameters: {shares}.", markup=False)
     if result["at_bounds"]:
         console.print(at_bounds(result), markup=False)

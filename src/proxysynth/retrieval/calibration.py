@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.knn import Array, Sets, as_sets, unit
+from proxysynth.retrieval.knn import Array, Sets, as_sets, normalize_rows_
 
 CELLS_PER_UNIT = 2**15
 CELLS = 2 * CELLS_PER_UNIT + 1  # from -1 to 1; the last cell is for similarities of 1
@@ -126,8 +126,8 @@ def parse_target(target: str) -> float | None:
 def count_pairs(sets: Sets) -> PairCounts:
     """Count all pairs of two embeddings, or of a query and a gallery item."""
     y, gy, own = sets.y, sets.gallery_y, sets.own
-    x = unit(sets.x.clone())
-    g = x if own else unit(sets.gallery.clone())
+    x = normalize_rows_(sets.x.clone())
+    g = x if own else normalize_rows_(sets.gallery.clone())
     every, same = np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
     height = max(1, BLOCK // max(1, len(g)))
     for low in range(0, len(x), height):

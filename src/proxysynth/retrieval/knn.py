@@ -125,10 +125,21 @@ def check_size(size: int | None, default: int, name: str) -> int:
     return int(size)
 
 
+ANY = -2.0
+"""A threshold below every similarity."""
+
+
+def check_threshold(threshold: float) -> float:
+    """`threshold`, a cosine in [-1, 1]."""
+    if not -1 <= threshold <= 1:
+        raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
+    return threshold
+
+
 # ---- Exact similarities
 
 
-def unit(x: Tensor) -> Tensor:
+def normalize_rows_(x: Tensor) -> Tensor:
     """`x` with each row divided by its norm, in place; rows of zeros stay zero."""
     length = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     info = torch.finfo(x.dtype)
@@ -172,7 +183,9 @@ with warnings.catch_warnings():
 def cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """(p,) float64 cosines of unit rows and rows of the gallery, with `row` ascending."""
     used, slot = torch.unique(column, return_inverse=True)
-    near = unit(gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True))
+    near = normalize_rows_(
+        gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True)
+    )
     return dots(exact, near, row, slot).clamp_(-1, 1)
 
 
@@ -181,12 +194,12 @@ def nonzero(flags: Tensor) -> tuple[Tensor, Tensor]:
     if not flags.is_contiguous():
         column, row = nonzero(flags.T)
         return row, column
-    place = places(flags.view(-1))
+    place = flat_nonzero(flags.view(-1))
     row = place.div(flags.shape[1], rounding_mode="floor")
     return row, place - row * flags.shape[1]
 
 
-def places(flags: Tensor) -> Tensor:
+def flat_nonzero(flags: Tensor) -> Tensor:
     if flags.device.type != "cpu":
         return flags.nonzero().squeeze(1)
     return torch.from_numpy(np.flatnonzero(flags.numpy()))  # several times as fast as torch
@@ -266,7 +279,7 @@ def nearest(
     if not is_integer(k) or not 1 <= k <= len(g):
         raise ValueError(f"k must be an integer from 1 to {len(g)}, the gallery's size, got {k!r}")
     device = x.device
-    exact = unit(x.to(torch.float64, copy=True))
+    exact = normalize_rows_(x.to(torch.float64, copy=True))
     x = exact.to(compute_type(x, g))
     numbers = None if among is None else torch.as_tensor(among, device=device)
     n, N, d = len(x), len(g) if numbers is None else len(numbers), x.shape[1]
@@ -310,18 +323,19 @@ def top(queries: Tensor, gallery: Tensor, row: Tensor, column: Tensor, k: int) -
         row, column: (p,) with `row` ascending, and `column` ascending within a row.
     """
     best = Neighbors.none(len(queries), k, queries.device)
-    s = cosines(unit(queries.to(torch.float64, copy=True)), gallery, row, column)
+    s = cosines(normalize_rows_(queries.to(torch.float64, copy=True)), gallery, row, column)
     finite, all_rows = s.isfinite(), torch.arange(len(queries), device=row.device)
     _insert(best, all_rows, row[finite], s[finite], column[finite])
     return best
 
 
 def as_excluded(exclude: Exclude | None, n: int) -> Excluded:
-    """For each of n queries the gallery indices that it must not find."""
+    """For each of n queries the gallery indices that it must not find, without negative ones."""
     if exclude is not None and len(exclude) != n:
         raise ValueError(f"exclude must have an entry for each of {n} queries, got {len(exclude)}")
     each = exclude.tolist() if isinstance(exclude, Tensor | np.ndarray) else exclude or [None] * n
-    return [() if one is None else one if isinstance(one, Sequence) else (one,) for one in each]
+    lists = [() if one is None else one if isinstance(one, Sequence) else (one,) for one in each]
+    return [[j for j in some if j >= 0] for some in lists]
 
 
 def _scaled(part: Tensor) -> tuple[Tensor, Tensor]:
@@ -335,7 +349,7 @@ def _scaled(part: Tensor) -> tuple[Tensor, Tensor]:
     if bool(ordinary.all()):
         return part, length.reciprocal_()
     finite = part.isfinite().all(1)
-    part = unit(part.where(finite[:, None], 0).clone())
+    part = normalize_rows_(part.where(finite[:, None], 0).clone())
     return part, torch.ones_like(length).masked_fill_(~finite, torch.nan)
 
 

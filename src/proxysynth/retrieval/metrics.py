@@ -34,7 +34,7 @@ from proxysynth.retrieval.knn import (
     as_sets,
     check_size,
     is_integer,
-    unit,
+    normalize_rows_,
 )
 from proxysynth.retrieval.ranking import STEP, Arrangement, ranks, round_up
 
@@ -143,6 +143,12 @@ def rank(
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
     if rerank is not None or exclude is not None:
         return _rank_lists(sets, rerank or (), exclude, least)
+    return rank_sets(sets, block)
+
+
+@torch.inference_mode(False)
+def rank_sets(sets: Sets, block: int | None = None) -> Ranking:
+    """`rank` of sets that are checked already."""
     side = round_up(check_size(block, BLOCK, "block"))
     arrangement = Arrangement(sets)
     R = arrangement.positives()
@@ -198,8 +204,8 @@ def summarize(ranking: Ranking, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[str, f
     queries = int(some.sum())
     if not queries:
         raise ValueError(
-            f"no query has a positive in the gallery (queries: {len(some)}): at least one class "
-            "needs a query and another image, or give a gallery"
+            f"no query has a positive in the gallery (queries: {len(some)}): labels of queries and "
+            "gallery must name the classes alike; without a gallery, a class needs two images"
         )
     metrics = {f"recall@{k}": int(ranking.found(k).sum()) / queries for k in check_ks(ks)}
     metrics["precision@1"] = int(ranking.found(1).sum()) / queries
@@ -243,7 +249,7 @@ def mutual_information(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
 
 def directions(embeddings: Array) -> NDArray[np.float32]:
     """Embeddings of unit length, whose Euclidean distances are in the order of cosines."""
-    return unit(as_embeddings(embeddings).to("cpu", torch.float32, copy=True)).numpy()
+    return normalize_rows_(as_embeddings(embeddings).to("cpu", torch.float32, copy=True)).numpy()
 
 
 def scikit_learn(part: str) -> Any:

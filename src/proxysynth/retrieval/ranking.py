@@ -40,10 +40,10 @@ from torch import Tensor
 from proxysynth.retrieval.knn import (
     Sets,
     dots,
+    flat_nonzero,
     nonzero,
-    places,
+    normalize_rows_,
     summation_error,
-    unit,
 )
 
 STEP = 16  # sides of blocks are multiples of this
@@ -51,7 +51,7 @@ MANY = 32  # positives per query, on average, from which sorting is faster than 
 NONE, ALL = 64.0, -64.0  # thresholds that no similarity reaches, and that every one does
 
 
-class Ranks(NamedTuple):
+class PositiveRanks(NamedTuple):
     """What the metrics need of the ranks of b queries, (b,) each."""
 
     first: Tensor  # the rank, from 0, of the nearest positive
@@ -59,7 +59,7 @@ class Ranks(NamedTuple):
     gain: Tensor  # the sum, over those positives, of the precision at their rank
 
 
-def ranks(arrangement: Arrangement, side: int) -> Ranks:
+def ranks(arrangement: Arrangement, side: int) -> PositiveRanks:
     """The ranks of the positives of all sorted queries; meaningless for those without positives.
     `side`, a multiple of STEP, is that of a block of the similarity matrix."""
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
@@ -68,7 +68,7 @@ def ranks(arrangement: Arrangement, side: int) -> Ranks:
     least = MANY * max(1, x.shape[1] / 128)
     many = x.dtype == torch.float32 and positives >= least * arrangement.queries.n
     parts = (_Sorting if many else _Counting)(arrangement).ranks(side)
-    return Ranks(*map(torch.cat, zip(*parts, strict=True)))
+    return PositiveRanks(*map(torch.cat, zip(*parts, strict=True)))
 
 
 # ---- Rows in class order
@@ -91,7 +91,7 @@ class SortedRows:
         n, rows = len(index), round_up(len(index))
         sorted_x = x.new_zeros(rows, x.shape[1])
         torch.index_select(x, 0, index, out=sorted_x[:n])
-        unit(sorted_x[:n])
+        normalize_rows_(sorted_x[:n])
         pad = index.new_full((rows - n,), -1)
         return cls(sorted_x, torch.cat([label, pad]), torch.cat([index, pad]), n)
 
@@ -225,7 +225,7 @@ class _Counting:
         self.arrangement = arrangement
         self.queries, self.gallery = arrangement.queries, arrangement.gallery
 
-    def ranks(self, side: int) -> Iterator[Ranks]:
+    def ranks(self, side: int) -> Iterator[PositiveRanks]:
         positives = self.arrangement.positives()
         if self.arrangement.own and int(positives.sum()) <= POSITIVES:
             return self._half(side)
@@ -234,7 +234,7 @@ class _Counting:
         # Few queries at a time leave room for more of the gallery.
         return self._all(height, side * side // height // STEP * STEP)
 
-    def _half(self, side: int) -> Iterator[Ranks]:
+    def _half(self, side: int) -> Iterator[PositiveRanks]:
         """Each pair of blocks once, for the queries of both."""
         rows = self.gallery.blocks(side)
         # Round by round every block meets another, itself first: so all counters progress evenly,
@@ -255,7 +255,7 @@ class _Counting:
             list(map_threads(show, pairs))
         yield from (counter.ranks() for counter in counters)
 
-    def _all(self, height: int, width: int) -> Iterator[Ranks]:
+    def _all(self, height: int, width: int) -> Iterator[PositiveRanks]:
         """All of the gallery for one block of queries after another."""
         columns = self.gallery.blocks(width)
         with threads(self.gallery.x.device) as map_threads:
@@ -307,12 +307,12 @@ class _Counter:
         self.fresh = True
         self.lock = threading.Lock()
 
-    def ranks(self) -> Ranks:
+    def ranks(self) -> PositiveRanks:
         m = torch.arange(self.t.shape[1], device=self.t.device)
         rank = self.hits.cumsum(1) + m
         # The m-th positive, from 0, is the (m + 1)-th right one among the first rank + 1.
         share = ((m + 1) / (rank + 1).double()).masked_fill_(m >= self.live[:, None], 0)
-        return Ranks(rank[:, 0], self.live, share.cumsum(1)[:, -1])
+        return PositiveRanks(rank[:, 0], self.live, share.cumsum(1)[:, -1])
 
     def see(self, block: Block, others: SortedRows) -> None:
         """Count a block of similarities to others."""
@@ -352,8 +352,8 @@ class _Counter:
         self.live = low
 
     def _add(self, row: Tensor, s: Tensor, index: Tensor, followed: Tensor) -> None:
-        """Place negatives (query, similarity, gallery index) between the positives followed, of
-        which each query has so many, and raise the floor."""
+        """Place each negative (query, similarity, gallery index) among the first `followed`
+        positives of its query, count it, and raise the floor."""
         length, t, j = followed[row], self.t.view(-1), self.index.view(-1)
         # (p,) how many of the first `length` positives come before, by bisection.
         m, last = torch.zeros_like(row), row * self.t.shape[1] - 1
@@ -405,12 +405,12 @@ class _Sorting:
         # The lower half of a sort key: ties go to the lower index, positives are odd.
         self.low_key = (len(self.gallery.x) - self.gallery.index) << 1
 
-    def ranks(self, side: int) -> Iterator[Ranks]:
+    def ranks(self, side: int) -> Iterator[PositiveRanks]:
         height = min(side, max(STEP, CELLS // len(self.gallery.x) // STEP * STEP))
         with threads(self.gallery.x.device) as map_threads:
             yield from map_threads(self._ranks, self.queries.blocks(height))
 
-    def _ranks(self, rows: slice) -> Ranks:
+    def _ranks(self, rows: slice) -> PositiveRanks:
         R = self.arrangement.positives(rows)
         block = self.arrangement.block(rows, slice(0, len(self.gallery.x)))
         block.S[:, self.gallery.n :] = -torch.inf
@@ -436,7 +436,7 @@ class _Sorting:
 
     def _sort(
         self, at: Tensor, R: Tensor, row: Tensor, column: Tensor, sift: Block | None = None
-    ) -> tuple[Ranks, Tensor, Tensor]:
+    ) -> tuple[PositiveRanks, Tensor, Tensor]:
         """Ranks of the queries `at`, with R positives each, among candidates by ascending row.
 
         Also returns the similarities of the R-th candidate and of the first positive, down to which
@@ -478,7 +478,7 @@ class _Sorting:
         m = torch.arange(1, len(row) + 1, device=row.device)
         m += (lead + right - right.cumsum(0)).index_select(0, row)
         gain = lead.double().scatter_add_(0, row, m / (rank + before + 1).double())
-        return Ranks(first, right + lead, gain), last, nearest
+        return PositiveRanks(first, right + lead, gain), last, nearest
 
 
 def _threshold(S: Tensor, R: Tensor) -> Tensor:
@@ -505,7 +505,7 @@ def _sift(
     highest.scatter_reduce_(0, row, s.masked_fill(positive, -torch.inf), "amax")
     near = s >= (last - 2 * block.error).index_select(0, row)
     certain = positive & (s > (highest + 2 * block.error).index_select(0, row))
-    return places(certain), places(near & ~certain)
+    return flat_nonzero(certain), flat_nonzero(near & ~certain)
 
 
 def _to_key(s: Tensor) -> Tensor:

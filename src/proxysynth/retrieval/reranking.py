@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.knn import Among, Excluded, dots, nearest, unit
+from proxysynth.retrieval.knn import Among, Excluded, dots, nearest, normalize_rows_
 from proxysynth.values import check_integers, look_up, parse_field
 
 if TYPE_CHECKING:
@@ -147,13 +147,13 @@ def plain_search(rows: Tensor) -> Search:
 
 def expand(x: Tensor, rows: Tensor, found: Tensor, alpha: float) -> Tensor:
     """Queries (n, d) plus their neighbors `found` (n, k), weighted by similarity^alpha."""
-    x = unit(x.to(torch.float32, copy=True))
+    x = normalize_rows_(x.to(torch.float32, copy=True))
     made = x.clone()
     for column in found.T:  # one neighbor of every query at a time: (n, d), not (n, k, d)
-        near = unit(rows[column.clamp(min=0)].to(torch.float32, copy=True))
+        near = normalize_rows_(rows[column.clamp(min=0)].to(torch.float32, copy=True))
         weight = (x * near).sum(1).clamp_(min=0).pow_(alpha)
         made += near * weight.where(column >= 0, 0)[:, None]
-    return unit(made)
+    return normalize_rows_(made)
 
 
 class _Neighborhoods:
@@ -162,7 +162,7 @@ class _Neighborhoods:
     def __init__(self, method: KReciprocal, rows: Tensor, search: Search) -> None:
         n = len(rows)
         self.method, self.plain = method, search
-        self.rows = unit(rows.to(torch.float64, copy=True))
+        self.rows = normalize_rows_(rows.to(torch.float64, copy=True))
         # At least one neighbor, and no more than there are others.
         self.k1, self.k2 = max(1, min(method.k1, n - 1)), min(method.k2, n)
         most = max(self.k1, self.k2 - 1)
@@ -182,7 +182,7 @@ class _Neighborhoods:
     def search(self, x: Tensor, k: int, exclude: Excluded, among: Among) -> Tensor:
         near = self.plain(x, max(k, self.k1, self.k2), exclude, None).numpy()
         filtered = near if among is None else self.plain(x, k, exclude, among).numpy()
-        exact = unit(x.to(torch.float64, copy=True))
+        exact = normalize_rows_(x.to(torch.float64, copy=True))
         own = np.array([each[0] if len(each) == 1 else -1 for each in exclude])
         mine = near[:, : self.k1]
         # A query that is an item may be the last neighbor itself, up to rounding.

@@ -45,7 +45,7 @@ class Approximate:
 
     @property
     def verdict(self) -> str:
-        found = ", ".join(f"recall@{k} {100 * share:.1f} %" for k, share in self.recall.items())
+        found = ", ".join(f"recall@{k} {100 * share:.1f}%" for k, share in self.recall.items())
         return (
             f"Approximate search visits {self.probes} of {self.cells} cells; compared with exact "
             f"search: {found} (images of the index as queries)."

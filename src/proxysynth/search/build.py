@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage, open_image
 from proxysynth.data.folders import existing_folder, files_below, is_image
+from proxysynth.data.loader import prefetch
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED
 from proxysynth.search.index import Index
@@ -124,6 +124,9 @@ def update_index(
             or has at most 1 GB.
         workers: threads that decode images.
     """
+    if not isinstance(model, Trained | ImageEmbedder):
+        got = repr(model) if isinstance(model, str) else type(model).__name__
+        raise ValueError(f"an index needs a model, got {got}: open a run with ps.load(folder)")
     out = Path(os.path.abspath(os.path.expanduser(file)))
     embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
     root = os.path.abspath(os.path.expanduser(folder))
@@ -268,16 +271,14 @@ def embed_files(
     pool = ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers))
     side = embedder.identity.shrink
     begun = (
-        [(file, pool.submit(open_image, root / file.path, side=side)) for file in batch]
-        for batch in batches
+        [(file, pool.submit(open_image, root / file.path, side=side)) for file in some]
+        for some in batches
     )
     try:
-        waiting = deque(islice(begun, AHEAD))
-        while waiting:
-            waiting.extend(islice(begun, 1))
+        for batch in prefetch(begun, AHEAD):
             good: dict[Found, Picture] = {}
             bad: list[Unreadable] = []
-            for file, image in waiting.popleft():
+            for file, image in batch:
                 try:
                     good[file] = image.result()
                 except UnreadableImage as error:

@@ -63,6 +63,10 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
     The file is written under another name and renamed at the end. A model is loaded again before
     that and compared with the original on several batch sizes.
     """
+    if not isinstance(source, Trained | Index):
+        got = repr(source) if isinstance(source, str) else type(source).__name__
+        advice = "open it with ps.load(folder) or ps.Index.open(file)"
+        raise ValueError(f"export takes a model or an index, got {got}: {advice}")
     what, kinds = ("an index", _INDEX) if isinstance(source, Index) else ("a model", _MODEL)
     if to not in kinds:
         raise ValueError(f"{what} can be exported to {' or '.join(kinds)}, got {to!r}")

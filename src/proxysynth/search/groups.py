@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from proxysynth.formatting import count
 from proxysynth.retrieval import knn, metrics
 from proxysynth.search.build import Unreadable, embed_files, scan_folder
 from proxysynth.search.index import Hit, Index
+from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.run_folder import make_folder
 
 NEAR_DUPLICATE = 0.95  # the similarity from which on two images are near-duplicates
@@ -51,9 +52,10 @@ def duplicates(
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    if not -1 <= threshold <= 1:
-        raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
-    x = knn.unit(knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True)).numpy()
+    knn.check_threshold(threshold)
+    x = knn.normalize_rows_(
+        knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True)
+    ).numpy()
     n = len(x)
     group, best = np.arange(n), np.full(n, -1.0)
     height = max(1, BLOCK // n)
@@ -83,7 +85,7 @@ class Cluster:
     def title(self) -> str:
         """Its number, size, and most common label."""
         name = "no cluster" if self.number < 0 else f"cluster {self.number}"
-        label = "" if self.label is None else f", {100 * self.label[1]:.0f} % {self.label[0]}"
+        label = "" if self.label is None else f", {100 * self.label[1]:.0f}% {self.label[0]}"
         return f"{name}: {count(len(self.images), 'image')}{label}"
 
     @property
@@ -179,8 +181,9 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Metrics of a folder of queries, and what was left out of them."""
+    """Metrics of a folder of queries, their labels, and what was left out."""
 
+    labels: tuple[str, ...]
     metrics: dict[str, float]
     unreadable: list[Unreadable]
     notes: tuple[str, ...]
@@ -193,7 +196,7 @@ def evaluate_queries(
     ks: Sequence[int] = (1, 2, 4, 8),
     rerank: str | None = None,
     workers: int | None = None,
-    tick: Callable[[int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> QueryResult:
     """How well the images of a folder, labeled by its sub-folders, find their label in an index.
 
@@ -207,13 +210,13 @@ def evaluate_queries(
         raise ValueError(f"no image in {base} is in a sub-folder, which would be its label")
     codes: dict[str | None, int] = {name: code for code, name in enumerate(index.label_names)}
     vectors, labels, exclude, unreadable = [], [], [], list[Unreadable]()
-    for kept, made, bad in embed_files(index.embedder(), base, labeled, workers):
-        vectors.append(torch.from_numpy(made))
-        labels += [codes.get(file.label, -2) for file in kept]  # -1 is an item without a label
-        own = [index.find(base / file.path) for file in kept]
-        exclude += [[] if number is None else [number] for number in own]
-        unreadable += bad
-        if tick is not None:
+    with (progress or Silent()).task("embedding", len(labeled)) as tick:
+        for kept, made, bad in embed_files(index.embedder(), base, labeled, workers):
+            vectors.append(torch.from_numpy(made))
+            labels += [codes.get(file.label, -2) for file in kept]  # -1 is an item without a label
+            own = [index.find(base / file.path) for file in kept]
+            exclude += [[] if number is None else [number] for number in own]
+            unreadable += bad
             tick(len(kept) + len(bad), "")
     if not labels:
         raise ValueError(f"none of the {len(labeled)} images in {base} can be read")
@@ -235,4 +238,5 @@ def evaluate_queries(
     if lost := int(found["queries_without_positive"]):
         text = count(lost, "query", "queries")
         notes.append(f"{text} left out of the averages: the index has no image of their label.")
-    return QueryResult(found, unreadable, tuple(notes))
+    names = tuple(dict.fromkeys(file.label for file in files if file.label is not None))
+    return QueryResult(names, found, unreadable, tuple(notes))

@@ -110,7 +110,7 @@ class RoundedRows:
 
 def _quantized(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The rows, normalized, as int8, the step of each, and the norm of each rounding error."""
-    x = knn.unit(x.to(torch.float32, copy=True))
+    x = knn.normalize_rows_(x.to(torch.float32, copy=True))
     step = x.abs().amax(1).clamp_(min=1e-9) / 127
     short = (x / step[:, None]).round_()
     error = torch.linalg.vector_norm(x - short * step[:, None], dim=1)
@@ -246,9 +246,12 @@ class Index:
     def find(self, path: str | os.PathLike[str]) -> int | None:
         """The number of an image by its path, absolute or relative to the root."""
         asked = os.fspath(path)
-        for full in (os.path.abspath(os.path.expanduser(asked)), os.path.realpath(asked)):
-            if full.startswith(os.path.join(self.root, "")):
-                under = os.path.relpath(full, self.root).replace(os.sep, "/")
+        for full, root in (
+            (os.path.abspath(os.path.expanduser(asked)), str(self.root)),
+            (os.path.realpath(asked), os.path.realpath(self.root)),
+        ):
+            if full.startswith(os.path.join(root, "")):
+                under = os.path.relpath(full, root).replace(os.sep, "/")
                 if (number := self.paths.find(under)) is not None:
                     return number
         if os.path.exists(asked):  # another image that happens to have such a name
@@ -322,7 +325,7 @@ class Index:
                 the run; None for the run's default, and then None if the run has none.
         """
         if wanted is not None and not isinstance(wanted, str):
-            return wanted
+            return wanted if wanted == knn.ANY else knn.check_threshold(wanted)
         made = self.calibration(run)
         if wanted is None:
             return None if made is None else made.thresholds.get(DEFAULT_TARGET)
@@ -398,8 +401,7 @@ class Index:
             exclude: for each vector an item number, or several, that must not be found.
         """
         x = self._checked(vectors, k)
-        if threshold is not None and not -1 <= threshold <= 1:
-            raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
+        least = knn.ANY if threshold is None else knn.check_threshold(threshold)
         k, hidden = min(k, len(self)), knn.as_excluded(exclude, len(x))
         among = None if label is None else self.labels.items_of(label)
         rerank = rerank or self.rerank
@@ -408,7 +410,7 @@ class Index:
                 raise ValueError("re-ranking needs exact search: omit approximate or rerank")
             indices = self.reranker(rerank)(x, k, hidden, among)
             row, place = (indices >= 0).nonzero(as_tuple=True)
-            exact = knn.unit(x.to(torch.float64, copy=True))
+            exact = knn.normalize_rows_(x.to(torch.float64, copy=True))
             similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
             similarities[row, place] = knn.cosines(exact, self._vectors, row, indices[row, place])
             found = knn.Neighbors(similarities, indices)
@@ -416,7 +418,6 @@ class Index:
             found = self.approximate().nearest(x, self._vectors, k, hidden)
         else:
             found = self._nearest(x, k, among, hidden)
-        least = -2.0 if threshold is None else threshold
         return [
             [self.hit(number, s) for number, s in zip(*one, strict=True) if s >= least]
             for one in zip(found.indices.tolist(), found.similarities.tolist(), strict=True)

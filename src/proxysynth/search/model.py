@@ -15,12 +15,12 @@ from proxysynth.data.folders import existing_folder
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder, Pooling
 from proxysynth.models.libraries import is_library, is_plain_name
-from proxysynth.retrieval.knn import unit
+from proxysynth.retrieval.knn import normalize_rows_
 from proxysynth.training.inference import Picture, Trained, load
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import RUN, Recorded
-from proxysynth.values import nearest
+from proxysynth.values import choices_hint
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ImageEmbedder:
 
         A file has one embedding, whether given by its path, opened, or uploaded.
         """
-        return unit(self.model.embed(images, workers))
+        return normalize_rows_(self.model.embed(images, workers))
 
 
 def open_model(
@@ -98,7 +98,7 @@ def open_model(
         return ImageEmbedder(load(place, device, backbone=backbone, trust=trust))
     name, packaged = str(name), [key for key, item in BACKBONES.items() if item.published.package]
     if name not in packaged and not is_plain_name(name):
-        known = f"{nearest(name, packaged)}, timm:NAME, hf:NAME"
+        known = f"{choices_hint(name, packaged)}, timm:NAME, hf:NAME"
         advice = f"give a run's folder, or for a backbone {known}"
         raise ValueError(f"{existing_folder(name, advice)} is not the folder of a run: {advice}")
     # The pooled features of a backbone, as a run without training.

@@ -74,7 +74,7 @@ def check_weights(path: str | Path) -> CheckedWeights:
     or fits no network (then why it does not fit BN-Inception)."""
     path = Path(path).expanduser()
     state, reasons = read_weights(path), []
-    for name in ("bn_inception", *BACKBONES):
+    for name in dict.fromkeys(("bn_inception", *BACKBONES)):
         net = make_embedder(name, None, pretrained=False, normalize=False).eval()
         published = BACKBONES[name].published
         try:

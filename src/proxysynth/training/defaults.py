@@ -13,11 +13,11 @@ from proxysynth.models.backbones import BACKBONES
 from proxysynth.models.libraries import is_library
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, VirtualSoftmax
 from proxysynth.training.run import KINDS, Run, Split
-from proxysynth.values import look_up, nearest, parse_field, parse_settings
+from proxysynth.values import choices_hint, look_up, parse_field, parse_settings
 
 # Better on unseen classes of photographs than the authors' 23: see "The scale" in docs/results.md.
 PHOTOGRAPH_SCALE = 11.0
-PHOTOGRAPHS: dict[str, Any] = {
+PHOTOGRAPH_DEFAULTS: dict[str, Any] = {
     "loss": ProxySynthesis(NormSoftmax(PHOTOGRAPH_SCALE)),
     "backbone": "efficientnet_lite0",
     "dim": 512,
@@ -48,8 +48,8 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     """
     known = {field.name for field in fields(Run)}
     for name in changes.keys() - known:
-        raise ValueError(f"Run has no field {name!r}: {nearest(name, known)}")
-    chosen: dict[str, Any] = {} if data == "glyphs" else dict(PHOTOGRAPHS)
+        raise ValueError(f"Run has no field {name!r}: {choices_hint(name, known)}")
+    chosen: dict[str, Any] = {} if data == "glyphs" else dict(PHOTOGRAPH_DEFAULTS)
     chosen |= {"data": _absolute(os.fspath(data)), **changes}
     for name in ("weights", "init"):
         if chosen.get(name):
@@ -101,7 +101,9 @@ def run_from_options(
         if path in kinds:
             raise ValueError(f"{path} cannot be set as a whole: set a field, as {path}.FIELD=VALUE")
         if part not in parts:
-            raise ValueError(f"cannot set {path}: unknown part {part!r}: {nearest(part, kinds)}")
+            raise ValueError(
+                f"cannot set {path}: unknown part {part!r}: {choices_hint(part, kinds)}"
+            )
         for owner, kind in kinds.items() if not part and not hasattr(Run, name) else ():
             if kind is not None and name in {field.name for field in fields(kind)}:
                 raise ValueError(f"Run has no field {name!r}: did you mean '{owner}.{name}'?")

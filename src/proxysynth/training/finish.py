@@ -33,20 +33,23 @@ def finish(training: Training, evaluated: Result | None) -> Result:
     run, ready, learner, state = training.run, training.ready, training.learner, training.state
     ranks, folder, splits = training.ranks, training.folder, training.ready.splits
     seconds = time.perf_counter() - training.began
-    epoch, net, tested = state.epoch, learner.net, training.tested
+    epoch = state.epoch
+    net = learner.net
+    tested = training.tested
     if state.best_step not in (None, state.step):
         best = training.checkpoints.load(state.run, state.best_step)
         learner.load_weights(cast(Loaded, best).tensors)
         epoch, tested = state.best_epoch or epoch, None
     tested = tested or training.measure(ready.query)
     line = next(entry for entry in state.history if entry["epoch"] == epoch)
-    validation, means = line.get("validation", {}), None
+    validation = line.get("validation", {})
+    means = None
     interpolation: dict[str, Any] = {}
     if run.interpolate is not None:
         net, tested, interpolation = _interpolate(training, tested, validation)
         means = class_means(net, ready.tester(splits.train), ranks)
-    classifies, result = run.task == "classification", None
-    held_out = NOT_TESTED if classifies else training.validate(tested, net)
+    result = None
+    held_out = NOT_TESTED if run.task == "classification" else training.validate(tested, net)
     if ranks.first:
         (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
         proxies = _proxies(training, means)
@@ -169,7 +172,7 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
         on = "images held out of training" if run.task == "classification" else held_out
     why = "the last epoch" if run.report_epoch == "last" else f"the best epoch by {by} on {on}"
     if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
-        why += f", {100 * interpolation['a']:g} % of the way from the network before "
-        why += "training to the trained one"
+        why += f", with weights interpolated at a = {interpolation['a']:g} between the initial "
+        why += "and the trained network"
         why += f", chosen on {held_out}" if interpolation["by"] else ""
     return why

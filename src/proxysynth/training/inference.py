@@ -27,6 +27,7 @@ from proxysynth.models.embedder import Embedder
 from proxysynth.models.libraries import is_plain_name
 from proxysynth.retrieval import Calibration, calibrate, evaluate
 from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
+from proxysynth.retrieval.knn import ANY, check_threshold
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training import run_folder
 from proxysynth.training.callbacks import Tick
@@ -185,8 +186,7 @@ def evaluate_on(
     """`evaluate` on a GPU, or on the CPU where that has too little memory."""
     if device.type == "cuda":  # Apple's GPUs have no float64, which the ranks are summed in
         with suppress(torch.OutOfMemoryError):
-            there = None if g is None else g.to(device)
-            return evaluate(x.to(device), y, gallery=there, gallery_labels=gy, **options)
+            return evaluate(x.to(device), y, gallery=g, gallery_labels=gy, **options)
     return evaluate(x, y, gallery=g, gallery_labels=gy, **options)
 
 
@@ -238,8 +238,8 @@ class Trained:
 
     @property
     def shrink(self) -> int:
-        """The short side to which large files are decoded, as the training's cache did, so that an
-        image has one embedding; 0 decodes them at full size."""
+        """The short side to which large files are decoded, that of the training's cache; 0 decodes
+        them at full size."""
         side = self.run.cache_side
         return self.recorded.short_side if side is None else side
 
@@ -287,7 +287,7 @@ class Trained:
         """The similarity to the nearest proxy from which an image counts as a seen class, for the
         threshold of `predict`."""
         if isinstance(wanted, (int, float)):
-            return wanted
+            return wanted if wanted == ANY else check_threshold(wanted)
         thresholds = self.calibration
         if wanted is None:
             return None if thresholds is None else thresholds.unknown.get(UNKNOWN_TARGET)
@@ -366,8 +366,10 @@ def load(
         net = make_network(run, recorded.image_size, True, recorded.architecture)
         net.load_state_dict(part(tensors, "net."))
     except (RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        name = recorded.run.backbone
-        raise TrainingFailed(f"the weights in {place} do not fit the backbone {name}") from error
+        trained = f": it was trained with {recorded.run.backbone}" if backbone else ""
+        raise TrainingFailed(
+            f"the weights in {place} do not fit the backbone {run.backbone}{trained}"
+        ) from error
     data.pixels_named(net.preprocess)
     where = Resources(device=device).torch_device()
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format

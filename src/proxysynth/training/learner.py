@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from proxysynth.data import Batch
 from proxysynth.distributed import Shards, data_parallel, sharded_loss
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.interfaces import Draws, Loss, Objective, ProxyLoss
+from proxysynth.interfaces import Loss, Objective, ProxyLoss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.proxy_head import ProxyHead
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
@@ -179,7 +179,12 @@ class Plain:
     loss: Loss
 
     def __call__(
-        self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
+        self,
+        net: nn.Module,
+        images: Tensor,
+        y: Tensor,
+        p: Tensor,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         x = net(images)  # if not finite, the loss is not either, and the loop names the images
         return self.loss(x, y, p, generator=generator) if torch.isfinite(x).all() else x.sum()
@@ -193,7 +198,12 @@ class Mixup:
     loss: InputMixup | ManifoldMixup
 
     def __call__(
-        self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
+        self,
+        net: nn.Module,
+        images: Tensor,
+        y: Tensor,
+        p: Tensor,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         # Wrappers such as DataParallel and WholeBatch hold the network in `module`.
         inside = net if hasattr(net, "stages") else getattr(net, "module", net)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 
 from proxysynth.data import Loader
+from proxysynth.data.folders import some_names
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
@@ -347,8 +348,8 @@ class Training:
             raise self._not_finite(self.state.batch)
 
     def _not_finite(self, batch: int) -> NotFinite:
-        """Non-finite numbers after so many batches of the epoch as an error; all files of the last
-        of them are written to `NOT_FINITE`."""
+        """The error for non-finite numbers in this batch (from 1) of the epoch; its files are
+        written to `not_finite.txt`."""
         step, epoch = self.state.step - self.state.batch + batch, self.state.epoch + 1
         images = self.ready.train.listing.take(self.plan[batch - 1])
         files = tuple(map(str, images.paths())) or images.names
@@ -356,7 +357,7 @@ class Training:
         with suppress(OSError):
             record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
             more = f"; all are listed in {record}"
-        shown = ", ".join(files[:SHOWN]) + (", ..." if files[SHOWN:] else "")
+        shown = some_names(files, SHOWN)
         return NotFinite(
             f"the loss is not finite in step {step} of epoch {epoch}, in a batch of "
             f"{len(files)} images ({shown}{more}); {self.checkpoints.describe_last()}: check these "

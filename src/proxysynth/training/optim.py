@@ -25,7 +25,7 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
     constant   1
     step       decay^(how many of decay_epochs are over)
     cosine     (1 + cos(pi t)) / 2                       t = share of all steps that are done
-    one_cycle  rises to 1 over the first 30 %, then falls as a cosine     [Smith and Topin, 2019]
+    one_cycle  rises to 1 over the first 30%, then falls as a cosine     [Smith and Topin, 2019]
 
     An extended run keeps the schedule of its first epochs.
     """
@@ -187,9 +187,9 @@ def load_optimizers(optimizers: Iterable[Optimizer], tensors: Mapping[str, Tenso
         for key, value in part(tensors, f"{name}.").items():
             if value.shape == parameter.shape:
                 # Another order in memory is summed in another order, and rounds differently.
-                held = torch.empty_like(parameter, requires_grad=False).copy_(value)
+                state = torch.empty_like(parameter, requires_grad=False).copy_(value)
             else:
                 # The count of steps stays on the CPU, unless a kernel on the device reads it.
                 on_cpu = key == "step" and not optimizer.defaults.get("fused")
-                held = value.to("cpu" if on_cpu else parameter.device, copy=True)
-            optimizer.state[parameter][key] = held
+                state = value.to("cpu" if on_cpu else parameter.device, copy=True)
+            optimizer.state[parameter][key] = state

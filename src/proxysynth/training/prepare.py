@@ -16,7 +16,7 @@ from proxysynth.models.embedder import Embedder
 from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
-from proxysynth.values import nearest
+from proxysynth.values import choices_hint
 
 SMALL = 64  # a side of up to this may be too small for a backbone
 
@@ -63,7 +63,7 @@ def usable(
                 run.skip_bad,
                 cache,
                 resources.loader_workers,
-                progress=lambda *_: tick(1, ""),
+                tick=tick,
                 say=progress.say,
             )
     if not run.holds_out:
@@ -121,7 +121,7 @@ def make_network(
     for prefix in run.freeze:
         if not any(name.startswith(prefix) for name in names):
             parts = {".".join(name.split(".")[:2]) for name in names}
-            advice = nearest(prefix, parts)
+            advice = choices_hint(prefix, parts)
             raise ValueError(f"Run: no parameter begins with freeze={prefix!r}: {advice}")
     if not trained and net.image_size <= SMALL:
         _try_size(net, run.backbone)

@@ -1,7 +1,8 @@
-"""Run: everything about one training, as one frozen value; Split: how its images are split."""
+"""Run: everything about a training run, as one frozen value; Split: how its images are split."""
 
 from __future__ import annotations
 
+import os
 import typing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -19,18 +20,19 @@ from proxysynth.losses.functional import (
 )
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
-from proxysynth.values import LARGEST, check_integers, digest
+from proxysynth.values import LARGEST, check_integers, digest, hints
 
 # What is done to the splits after they were opened, whatever the data.
-OF_THE_RUN = {"validation_fraction", "validation_seed", "train_pictures", "test_pictures"}
-OF_THE_RUN |= {"fold", "folds"}
+APPLIED_AFTER_OPENING = {"validation_fraction", "validation_seed", "fold", "folds"}
+APPLIED_AFTER_OPENING |= {"train_pictures", "test_pictures"}
 
 
 def _require(value: object, name: str, holds: bool, expected: str) -> None:
     """Raise unless a field holds what it must."""
     if not holds:
         got = repr(getattr(value, name))
-        got = got if "\n" not in got else type(getattr(value, name)).__name__  # of a network
+        if "\n" in got:  # the repr of a module spans lines
+            got = type(getattr(value, name)).__name__
         raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got}")
 
 
@@ -106,16 +108,20 @@ class Split:
         must, unseen, fold = partial(_require, self), self.unseen_fraction, self.fold
         must("unseen_fraction", unseen is None or 0 <= unseen < 1, "in [0, 1)")
         must("validation_fraction", 0 < self.validation_fraction < 1, "in (0, 1)")
-        must("folds", self.folds >= 2, "at least 2")
-        must("fold", fold is None or 0 <= fold < self.folds, f"0 to {self.folds - 1}")
-        must("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing")
-        least = dict.fromkeys(("train_pictures", "test_pictures", "folds"), 1)
-        least |= dict.fromkeys(("train_classes", "test_classes", "faces_per_class", "seed"), 0)
+        least = {"train_pictures": 1, "test_pictures": 1, "folds": 2, "fold": 0}
+        least |= dict.fromkeys(("train_classes", "test_classes", "faces_per_class"), 0)
+        least |= dict.fromkeys(("query_faces", "test_faces", "pictures_per_class"), 0)
+        least |= dict.fromkeys(("seed", "validation_seed"), 0)
         check_integers(self, **{k: v for k, v in least.items() if getattr(self, k) is not None})
+        must("fold", fold is None or fold < self.folds, f"0 to {self.folds - 1}")
+        must("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing")
+        check_not_negative(self, distortion=self.distortion or 0)
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
-        other = OF_THE_RUN | ({"unseen_fraction"} if self.unseen_fraction == 0 else set())
+        other = APPLIED_AFTER_OPENING
+        if self.unseen_fraction == 0:
+            other = other | {"unseen_fraction"}
         names = [field.name for field in fields(self) if field.name not in other]
         options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value not in (None, ())}
@@ -130,7 +136,7 @@ FEW_CLASSES, FEW_CLASSES_A = 40, 0.75  # see "Is training better than none?" in 
 
 @dataclass(frozen=True)
 class Run:
-    """One training. Equal runs give equal weights; `identity` is its hash.
+    """A training run. Equal runs give equal weights; `identity` is its hash.
 
     What differs between machines without changing the result (device, workers, folders) is in
     `Resources`. The defaults are those for the built-in glyphs; `proxysynth.training.default_run`
@@ -146,7 +152,7 @@ class Run:
 
         backbone: a name such as "efficientnet_lite0", "timm:name", "hf:name_or_folder" (of
             transformers), or "package.module:function".
-        width: factor on the number of channels, for backbones that support it.
+        width: multiplier for the number of channels, for backbones that support it.
         dim: dimension of the embeddings; None: no embedding layer; the backbone's features are
             the embeddings. A new layer is saved only with interpolate=None, the default if `dim`
             is given.
@@ -183,8 +189,8 @@ class Run:
         optimizer: "adam", "adamw", "rmsprop" or "sgd".
         proxy_optimizer: "same" as the network's, or "rowwise", which stores one number per proxy.
         lr: learning rate of the backbone.
-        layer_decay: factor on the learning rate from each layer of the backbone to the one before
-            it; 1 trains all layers at `lr`.
+        layer_decay: multiplier for the learning rate from each layer of the backbone to the one
+            before it; 1 trains all layers at `lr`.
         embedding_lr: learning rate of the embedding layer; None: that of the backbone, `lr`.
         proxy_lr: learning rate of the proxies.
         weight_decay: weight decay of the optimizer.
@@ -194,8 +200,8 @@ class Run:
         decay_epochs: epochs after which the schedule "step" multiplies the rates by `decay`.
         decay: factor of the schedule "step".
         warmup_epochs: number of initial epochs that train only the embedding layer and the proxies.
-        clip_norm: largest norm of the gradient; None: not clipped.
-        clip_value: largest absolute value of each entry of the gradient; None: not clipped.
+        clip_norm: maximum gradient norm; None: not clipped.
+        clip_value: maximum absolute value of each entry of the gradient; None: not clipped.
 
         precision: "float32", mixed "bfloat16", or "auto": mixed where the device supports it well.
         channels_last: use the channels-last memory format.
@@ -281,6 +287,10 @@ class Run:
 
     def __post_init__(self) -> None:
         must = partial(_require, self)
+        for name in ("data", "weights", "init"):
+            if isinstance(given := getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(given))  # as JSON has it
+        must("data", isinstance(self.data, str), "a path or the name of a dataset")
         if isinstance(self.loss, type | str):
             check_loss(self, self.loss)
         for held in (self.loss, plain_loss(self.loss)):
@@ -291,7 +301,7 @@ class Run:
             must(name, isinstance(getattr(self, name), tuple | list), "a tuple")
         named = "a name; for your own network 'package.module:function', which returns it"
         must("backbone", isinstance(self.backbone, str), named)
-        for name, hint in typing.get_type_hints(Run).items():
+        for name, hint in hints(Run).items():
             value, choices = getattr(self, name), typing.get_args(hint)
             if typing.get_origin(hint) is Literal:
                 must(name, value in choices, f"one of {', '.join(map(repr, choices))}")

@@ -37,7 +37,7 @@ FORMAT = 1  # of run.json and result.json
 MOST_PIXELS = 2**14  # the side of an image that a network is given
 RUN, RESULT, METRICS = "run.json", "result.json", "metrics.jsonl"
 MODEL, EMBEDDINGS = "model.safetensors", "embeddings.safetensors"
-CHECKPOINT, EVALUATED = "checkpoint", "evaluated"
+CHECKPOINT, EVALUATED, REPORT = "checkpoint", "evaluated", "report.html"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The search service: a JSON API and a page over an index. Needs the extra `serve`."""
+"""The search service: a JSON API and a page over an index. Needs the `serve` extra."""
 
-from .app import create_app
+from proxysynth.web.app import create_app
 
 __all__ = ["create_app"]

@@ -10,13 +10,12 @@ from pydantic import BaseModel, Field
 
 from proxysynth import __version__
 from proxysynth.search.index import Hit
+from proxysynth.web.images import LARGE, THUMBNAIL
+from proxysynth.web.service import Service, Snapshot, as_query
 
-from .images import LARGE, THUMBNAIL
-from .service import Service, Snapshot, as_query
-
-Neighbors = Annotated[int, Field(ge=1, le=1000, description="number of images")]
+HitCount = Annotated[int, Field(ge=1, le=1000, description="number of images")]
 Threshold = Annotated[
-    float, Field(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
+    float, Field(ge=-1, le=1, allow_inf_nan=False, description="minimum similarity")
 ]
 Label = Annotated[str, Field(max_length=4096, description="only images with this label")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -31,52 +30,52 @@ class Refusal(BaseModel):
 REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {
         "model": Refusal,
-        "description": "The request is not served: 400 malformed, 403 from a page of another "
+        "description": "The request is rejected: 400 malformed, 403 from a page of another "
         "origin, 404 not found, 408 too slow, 409 the index has been replaced, 413 too large, "
         "415 not an image, 421 for another host, 422 a value is invalid.",
     },
-    "5XX": {"model": Refusal, "description": "503: the service is busy: try later."},
+    "5XX": {"model": Refusal, "description": "503: the service is busy; try again later."},
 }
 
 
 class Item(BaseModel):
-    """An image of the index."""
+    """An image in the index."""
 
-    number: int = Field(description="in this generation of the index")
-    id: int = Field(description="the same, under its former name")
+    number: int = Field(description="position in this generation of the index")
+    id: int = Field(description="alias of `number`")
     path: str = Field(description="relative to the folder of the index")
     label: str | None
     seen: bool | None = Field(description="whether the model was trained on its label")
 
 
 class ItemDetails(Item):
-    """An image of the index, with the generation of the index."""
+    """An image in the index, with the generation of the index."""
 
     generation: str
 
 
 class FoundItem(Item):
-    """An image of the index and its similarity to the query."""
+    """An image in the index and its similarity to the query."""
 
     similarity: float = Field(description="cosine, in [-1, 1]")
     same: bool | None = Field(description="whether it reaches the threshold of the model")
 
 
 class SearchResults(BaseModel):
-    """The nearest images, the most similar first."""
+    """The nearest images, most similar first."""
 
     generation: str = Field(
         description="of the index; send it along with a number of this response"
     )
-    query: Item | None = Field(default=None, description="if it is an image of the index")
+    query: Item | None = Field(default=None, description="if it is an image in the index")
     hits: list[FoundItem]
 
 
 class Items(BaseModel):
-    """Some images of the index."""
+    """Some images in the index."""
 
     generation: str
-    total: int = Field(description="how many there are with this label, or in the index")
+    total: int = Field(description="number of images with this label, or in the index")
     hits: list[Item]
 
 
@@ -92,7 +91,7 @@ class Health(BaseModel):
     model: str
     report: bool = Field(description="whether the run has a report, at /report")
     threshold: float | None = Field(
-        description="the similarity from which on two images are of the same class"
+        description="similarity at or above which two images count as the same class"
     )
     threshold_about: str | None = Field(
         description="what the threshold was fitted to, and its rate of false accepts"
@@ -120,7 +119,7 @@ class MapPoints(BaseModel):
     items: int
     method: str
     number: list[int]
-    id: list[int] = Field(description="the same, under its former name")
+    id: list[int] = Field(description="alias of `number`")
     x: list[float]
     y: list[float]
     label: list[int] = Field(description="-1 for none")
@@ -129,9 +128,9 @@ class MapPoints(BaseModel):
 
 
 class SearchSettings(BaseModel):
-    """Which neighbors are asked for."""
+    """How many neighbors to return, and which."""
 
-    k: Neighbors = 10
+    k: HitCount = 10
     threshold: Threshold | None = None
     label: Label | None = None
 
@@ -154,7 +153,7 @@ Settings = Annotated[SearchSettings, Depends()]
 
 JPEG: dict[str, Any] = {
     "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
-    "description": "The image, encoded again.",
+    "description": "The image, re-encoded.",
 }
 
 
@@ -188,11 +187,11 @@ def api(service: Service) -> APIRouter:
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
         query: Settings,
-        k: Annotated[Neighbors | None, Form()] = None,
+        k: Annotated[HitCount | None, Form()] = None,
         threshold: Annotated[Threshold | None, Form()] = None,
         label: Annotated[Label | None, Form()] = None,
     ) -> Response:
-        """The images nearest to an uploaded one, which is not stored.
+        """Nearest neighbors of an uploaded image, which is not stored.
 
         Settings are fields of the form or query parameters; the form takes precedence.
         """
@@ -207,23 +206,23 @@ def api(service: Service) -> APIRouter:
 
     @routes.post("/search/vector", response_model=SearchResults)
     async def search_vector(query: VectorQuery) -> Response:
-        """The images nearest to an embedding of any length but 0."""
+        """Nearest neighbors of an embedding of any nonzero length."""
         now, wanted = service.current, dict(query)
         vector = as_query(now, wanted.pop("vector"))
         return results(now, await service.search(now, vector, **wanted))
 
     @routes.get("/items", response_model=Items)
     async def items(
-        k: Neighbors = 24,
+        k: HitCount = 24,
         label: Label | None = None,
         start: Annotated[int | None, Query(ge=0, description="position of the first")] = None,
     ) -> Response:
-        """k images, evenly spread over the index, or those from `start` on."""
+        """k images, evenly spread over the index, or beginning at position `start`."""
         return as_json(service.current.items(k, label or None, start))
 
     @routes.get("/items/{number}", response_model=ItemDetails)
     async def item(number: Number, generation: Generation = None) -> Response:
-        """What is known about an image."""
+        """Path, label and number of an image."""
         now = service.snapshot(number, generation)
         return as_json({**now.item(number), "generation": now.index.generation})
 
@@ -231,7 +230,7 @@ def api(service: Service) -> APIRouter:
     async def search_item(
         number: Number, wanted: Settings, generation: Generation = None
     ) -> Response:
-        """The images nearest to one of the index, without itself."""
+        """Nearest neighbors of an image in the index, excluding the image itself."""
         now = service.snapshot(number, generation)
         vector = now.index.vectors(number, number + 1)[0].numpy()
         found = await service.search(now, vector, **dict(wanted), exclude=number)
@@ -239,7 +238,7 @@ def api(service: Service) -> APIRouter:
 
     @routes.get("/items/{number}/thumbnail", response_class=Response, responses={200: JPEG})
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
-        """An image, small."""
+        """Thumbnail of an image."""
         now = service.snapshot(number, generation)
         return jpeg(await service.image(now, number, THUMBNAIL), generation)
 

@@ -18,11 +18,10 @@ from starlette.exceptions import HTTPException
 from proxysynth import __version__
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import UnknownLabel
-
-from .api import REFUSALS, api
-from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
-from .monitor import Monitor
-from .service import Service
+from proxysynth.web.api import REFUSALS, api
+from proxysynth.web.guard import REPORT_POLICY, Guard, Limits, Refused, error_response
+from proxysynth.web.monitor import Monitor
+from proxysynth.web.service import Service
 
 TYPES = {
     ".html": "text/html",

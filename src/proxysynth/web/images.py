@@ -16,8 +16,7 @@ from PIL import Image
 
 from proxysynth.data.images import UnreadableImage, open_image, readable_formats
 from proxysynth.memory import return_freed_memory
-
-from .guard import Limits, Refused
+from proxysynth.web.guard import Limits, Refused
 
 THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side, at most
 BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once

@@ -16,10 +16,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proxysynth.errors import reason
 from proxysynth.search.index import Index
-
-from .app import create_app
-from .guard import is_loopback
-from .monitor import NonBlockingHandler
+from proxysynth.web.app import create_app
+from proxysynth.web.guard import is_loopback
+from proxysynth.web.monitor import NonBlockingHandler
 
 HEADER_SECONDS = 30  # until a new connection must have sent a request
 KEEP_ALIVE = 30  # seconds until an idle connection is closed

@@ -25,20 +25,18 @@ from PIL import Image
 
 from proxysynth.retrieval.calibration import DEFAULT_TARGET
 from proxysynth.search.index import Hit, Index
-from proxysynth.training.run_folder import find_run
-
-from .guard import Limits, Refused
-from .images import decode_upload, encoded_image, release_memory
-from .layout import METHOD, evenly, layout
+from proxysynth.training.run_folder import REPORT, find_run
+from proxysynth.web.guard import Limits, Refused
+from proxysynth.web.images import decode_upload, encoded_image, release_memory
+from proxysynth.web.layout import METHOD, evenly, layout
 
 log = logging.getLogger("proxysynth.serve")
 
 Key = TypeVar("Key", bound=Hashable)
 Query = TypeVar("Query")
 Answer = TypeVar("Answer")
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 
-REPORT = "report.html"
 CHECK_SECONDS = 0.25  # between looks at the index file
 DECODERS = 2  # threads; few, because each may hold an image of the largest size
 
@@ -182,7 +180,7 @@ class Snapshot:
 
 Vector = NDArray[np.float32]
 SearchQuery = tuple[Vector, int, float | None, int | None]
-"""A vector (d,), how many neighbors, their minimal similarity, and an item not to be found."""
+"""A vector (d,), how many neighbors, their minimum similarity, and an item not to be found."""
 
 
 def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:
@@ -323,11 +321,11 @@ class Service:
         # Shielded: a client that disconnects must not cancel it for the others.
         return await self._in_time(asyncio.shield(self._map[1]))
 
-    async def _decoding(self, work: Callable[[], Result]) -> Result:
+    async def _decoding(self, work: Callable[[], Value]) -> Value:
         loop = asyncio.get_running_loop()
         return await self._in_time(loop.run_in_executor(self._decoders, work))
 
-    async def _in_time(self, work: Awaitable[Result]) -> Result:
+    async def _in_time(self, work: Awaitable[Value]) -> Value:
         try:
             return await asyncio.wait_for(work, self.limits.answer_seconds)
         except asyncio.TimeoutError as error:

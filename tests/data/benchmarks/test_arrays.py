@@ -70,7 +70,7 @@ def test_parent_folder_and_packed_archive(tmp_path, monkeypatch):
 def test_missing_batch_is_reported(tmp_path, monkeypatch, make):
     root = make(tmp_path, monkeypatch)
     next(root.glob("data_batch_3*")).unlink()
-    with pytest.raises(ValueError, match=r"train: 16 of 20 images.*data_batch_3.*incomplete=True"):
+    with pytest.raises(ValueError, match=r"16 of 20.*data_batch_3.*incomplete=True"):
         open_data(f"cifar10:{root}")
     splits = open_data(f"cifar10:{root}", incomplete=True)
     assert len(splits.train) == 16
@@ -84,7 +84,7 @@ def test_missing_class_names_are_reported(tmp_path, monkeypatch):
         open_data(f"cifar10:{root}")
     root = cifar100_python(tmp_path / "100", monkeypatch)
     (root / "meta").write_bytes(python2_pickle({b"fine_label_names": [1, 2]}))
-    with pytest.raises(ValueError, match=r"meta cannot be read .it has no names of classes"):
+    with pytest.raises(ValueError, match="meta .*names of classes"):
         open_data(f"cifar100:{root}")
 
 

@@ -33,15 +33,14 @@ from proxysynth.values import encode
 def test_complete_copy_is_accepted(tmp_path, monkeypatch, name):
     root = MAKERS[name](tmp_path, monkeypatch)
     seen = []
-    report = check_benchmark(name, root, workers=2, progress=lambda *at: seen.append(at))
+    report = check_benchmark(name, root, workers=2, tick=lambda *at: seen.append(at))
     assert report.complete
     assert report.accepted
     assert report.missing == report.extra == report.unreadable == ()
     assert report.pictures == {part: (n, n) for part, n in CATALOG[name].pictures.items()}
     assert report.describe().splitlines()[-1] == "complete"
     if CATALOG[name].side != 32:  # pictures in memory need no reading
-        total = sum(CATALOG[name].pictures.values())
-        assert seen == [(i, total) for i in range(1, total + 1)]
+        assert seen == [(1, "")] * sum(CATALOG[name].pictures.values())
     json.dumps(encode(report))
 
 
@@ -79,12 +78,12 @@ def test_incomplete_copy_is_accepted_only_on_request(tmp_path, monkeypatch):
     page = root / "images" / "001.Auk" / "0.jpg"
     page.unlink()
     assert not check_benchmark("cub200", root).accepted
-    report = check_benchmark("cub200", root, allow_incomplete=True)
+    report = check_benchmark("cub200", root, incomplete=True)
     assert report.accepted
     assert not report.complete
     assert report.describe().splitlines()[-1] == "not complete, accepted"
     page.write_text("<html>")  # what cannot be read is not accepted
-    assert not check_benchmark("cub200", root, allow_incomplete=True).accepted
+    assert not check_benchmark("cub200", root, incomplete=True).accepted
 
 
 def test_extra_files_are_accepted(tmp_path, monkeypatch):
@@ -101,14 +100,14 @@ def test_missing_and_damaged_batch_files_are_reported(tmp_path, monkeypatch):
     root = cifar10_binary(tmp_path / "c", monkeypatch)
     (root / "data_batch_4.bin").unlink()
     (root / "data_batch_5.bin").write_bytes(b"\0" * 100)
-    report = check_benchmark("cifar10", root, allow_incomplete=True)
+    report = check_benchmark("cifar10", root, incomplete=True)
     assert report.missing == ("data_batch_4.bin",)
     assert [file for file, _ in report.unreadable] == ["data_batch_5.bin"]
     assert report.pictures["train"] == (12, 20)
     assert not report.accepted
     root = svhn(tmp_path / "s", monkeypatch)
     (root / "test_32x32.mat").unlink()
-    report = check_benchmark("svhn", root, allow_incomplete=True)
+    report = check_benchmark("svhn", root, incomplete=True)
     assert report.missing == ("test_32x32.mat",)
     assert not report.accepted  # nothing to test on
 
@@ -116,7 +115,7 @@ def test_missing_and_damaged_batch_files_are_reported(tmp_path, monkeypatch):
 def test_more_images_than_published_are_rejected(tmp_path, monkeypatch):
     root = MAKERS["tiny_imagenet"](tmp_path, monkeypatch)
     save_picture(root / "train" / "n02124075" / "images" / "mine.jpg")
-    report = check_benchmark("tiny_imagenet", root, allow_incomplete=True)
+    report = check_benchmark("tiny_imagenet", root, incomplete=True)
     assert report.pictures["train"] == (10, 9)
     assert not report.accepted
 
@@ -140,11 +139,11 @@ def test_rejection_suggests_a_fix(tmp_path, monkeypatch):
     assert "--allow-incomplete" in lacking.refusal
     for bird in (*root.glob("images/003*/*"), *root.glob("images/004*/*")):
         bird.unlink()
-    halved = check_benchmark("cub200", root, allow_incomplete=True)
+    halved = check_benchmark("cub200", root, incomplete=True)
     assert not halved.accepted
     assert "has no test images" in halved.refusal
     (root / "images/001.Auk/0.jpg").write_text("<!DOCTYPE html><html>")
-    page = check_benchmark("cub200", root, allow_incomplete=True).refusal
+    page = check_benchmark("cub200", root, incomplete=True).refusal
     assert "images/001.Auk/0.jpg (it is an HTML page" in page
     assert "--allow-incomplete" not in page
 
@@ -228,10 +227,10 @@ def test_interrupted_preparation_resumes(tmp_path, monkeypatch):
     there = {path: path.read_bytes() for path in out.rglob("*.jpg")}
     assert len(there) == 4
     seen = []
-    made = prepare_benchmark("cub200", root, out, side=20, progress=lambda *at: seen.append(at))
+    made = prepare_benchmark("cub200", root, out, side=20, tick=lambda *at: seen.append(at))
     assert made.kept == len(there)
     assert made.written == 11 - len(there)
-    assert seen == [(i, 11) for i in range(1, 12)]
+    assert seen == [(1, "")] * 11
     assert all(path.read_bytes() == data for path, data in there.items())
     assert not list(out.rglob(".unfinished-*"))
     assert open_data(f"cub200:{out}").fingerprint() == open_data(f"cub200:{root}").fingerprint()

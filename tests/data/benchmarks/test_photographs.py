@@ -175,13 +175,11 @@ def test_missing_label_files_are_reported(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cars_test_annos_withlabels.mat"):
         open_data(f"cars196:{root}")
     (root / "devkit" / "cars_train_annos.mat").unlink()
-    with pytest.raises(
-        ValueError, match=r"has no devkit/cars_train_annos.mat, which labels cars_train"
-    ):
+    with pytest.raises(ValueError, match=r"devkit/cars_train_annos\.mat"):
         open_data(f"cars196:{root}")
     root = cars196_annotated(tmp_path / "one", monkeypatch)
     (root / "cars_annos.mat").unlink()
-    with pytest.raises(ValueError, match=r"has no cars_annos.mat, which labels car_ims"):
+    with pytest.raises(ValueError, match=r"no cars_annos\.mat"):
         open_data(f"cars196:{root}")
 
 
@@ -290,7 +288,7 @@ def test_invalid_inshop_label_files_are_rejected(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="line 7 of"):
         open_data(f"inshop:{root}")
     file.write_text(whole.partition("\n")[0])
-    with pytest.raises(ValueError, match="must start with a line of image_name"):
+    with pytest.raises(ValueError, match="image_name"):
         open_data(f"inshop:{root}")
 
 
@@ -330,7 +328,7 @@ def test_tiny_imagenet_images_are_normalized(tmp_path, monkeypatch):
 def test_missing_class_is_reported(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     (root / "train" / CLASSES[1]).rename(tmp_path / "aside")
-    with pytest.raises(ValueError, match=f"train: 6 of 9.*lacks .*train/{CLASSES[1]}/images"):
+    with pytest.raises(ValueError, match=f"6 of 9.*train/{CLASSES[1]}/images"):
         open_data(f"tiny_imagenet:{root}")
     splits = open_data(f"tiny_imagenet:{root}", incomplete=True)
     assert splits.train.classes == splits.query.classes == CLASSES
@@ -351,5 +349,5 @@ def test_more_images_than_published_are_rejected(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     save_picture(root / f"train/{CLASSES[0]}/images/mine.jpg")
     for incomplete in (False, True):
-        with pytest.raises(ValueError, match="not TinyImageNet as published .train: 10 of 9"):
+        with pytest.raises(ValueError, match="train: 10 of 9"):
             open_data(f"tiny_imagenet:{root}", incomplete=incomplete)

@@ -22,7 +22,7 @@ def measured():
 def test_points_are_isotropic_gaussians_around_their_centers() -> None:
     toy = Toy(points=20_000)
     points = sample(toy, 3)
-    for cloud, middle in zip(points, (toy.red, toy.blue, toy.grey), strict=True):
+    for cloud, middle in zip(points, (toy.red, toy.blue, toy.gray), strict=True):
         assert torch.allclose(cloud.mean(0), torch.tensor(middle), atol=0.02)
         assert torch.allclose(torch.cov(cloud.T), toy.spread**2 * torch.eye(2), atol=0.02)
 

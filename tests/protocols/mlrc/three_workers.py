@@ -16,8 +16,10 @@ import signal
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+from forked import forked
 from protocols.mlrc.tiny_study import tiny_study
 from proxysynth.protocols.mlrc import run_study, search
 from proxysynth.training import Resources
@@ -43,18 +45,9 @@ def work(folder: Path, storage: str | None, log: Path) -> None:
 def main() -> None:
     folder, storage = Path(sys.argv[1]), sys.argv[2] or None
     logs = [folder.parent / f"worker{i}.log" for i in range(3)]
-    children = []
     for log in logs:
         log.touch()
-        pid = os.fork()
-        if not pid:
-            try:
-                work(folder, storage, log)
-            except BaseException as error:
-                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                os._exit(1)
-            os._exit(0)
-        children.append(pid)
+    children = [forked(partial(work, folder, storage, log)) for log in logs]
     while not logs[0].read_text().endswith("fold1\n"):
         time.sleep(0.01)
         if os.waitpid(children[0], os.WNOHANG)[0]:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.readers import READERS
-from proxysynth.data.check import Progress, UnreadableImages, errors_in_threads, unreadable_images
+from proxysynth.data.check import Tick, UnreadableImages, errors_in_threads, unreadable_images
 from proxysynth.data.folders import absolute, some_names
-from proxysynth.data.images import PathLike, open_image, write_atomically
+from proxysynth.data.images import PathLike, open_image
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
 from proxysynth.errors import reason
+from proxysynth.files import write_atomically
 from proxysynth.formatting import count, printable
 from proxysynth.values import look_up
 
@@ -109,15 +110,15 @@ class CopyCheck:
 def check_benchmark(
     name: str,
     root: PathLike,
-    allow_incomplete: bool = False,
+    incomplete: bool = False,
     workers: int = 0,
-    progress: Progress | None = None,
+    tick: Tick | None = None,
 ) -> CopyCheck:
     """Read a copy from its label files to the last image and report what is wrong with it;
-    `allow_incomplete` accepts one that lacks images, as long as it can be trained on."""
+    `incomplete` accepts one that lacks images, as long as it can be trained on."""
     contents = read_contents(name, root)
     counts, unreadable, refusal = contents.counts(), list(contents.damaged), ""
-    for part, i, error in unreadable_images(contents.present, None, workers, progress):
+    for part, i, error in unreadable_images(contents.present, None, workers, tick):
         unreadable.append((contents.present[part].names[i], error.reason))
     if unreadable:  # no option accepts these
         file, why = unreadable[0]
@@ -126,7 +127,7 @@ def check_benchmark(
     else:
         try:
             splits_of(contents, incomplete=True)
-            if not (counts.complete or allow_incomplete):  # `describe` names what is missing
+            if not (counts.complete or incomplete):  # `describe` names what is missing
                 advice = how_to_get(contents.entry, contents.base)
                 raise ValueError(f"the copy is incomplete: {advice}, or add --allow-incomplete")
         except ValueError as error:
@@ -164,7 +165,7 @@ def prepare_benchmark(
     side: int = 256,
     incomplete: bool = False,
     workers: int = 0,
-    progress: Progress | None = None,
+    tick: Tick | None = None,
 ) -> PreparedCopy:
     """Write a downscaled copy of a benchmark to `out`, in the same layout: images with a short side
     of at most `side` pixels, which are copied where they are small enough already.
@@ -202,7 +203,7 @@ def prepare_benchmark(
 
     images = [image for part in contents.present.values() for image in part.names]
     kept = sum((target / image).exists() for image in images)
-    bad = errors_in_threads(shrink, [base / image for image in images], workers, progress)
+    bad = errors_in_threads(shrink, [base / image for image in images], workers, tick)
     if bad and not incomplete:
         raise UnreadableImages(tuple(bad.values()), len(images))
     unreadable = tuple((images[i], error.reason) for i, error in bad.items())

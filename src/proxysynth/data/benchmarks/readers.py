@@ -258,10 +258,10 @@ def read_cifar(entry: Benchmark, root: PathLike) -> Contents:
 
     def read(file: Path) -> Arrays:
         if not binary:
-            held, key = read_pickle(file), f"{prefix}labels"
-            data, given = held.get("data"), held.get(key, ())
+            batch, key = read_pickle(file), f"{prefix}labels"
+            data, given = batch.get("data"), batch.get(key, ())
             if not isinstance(data, np.ndarray) or not _is_list_of(given, int):
-                raise ValueError(f"it must hold data and {key}, got {', '.join(held)}")
+                raise ValueError(f"it must hold data and {key}, got {', '.join(batch)}")
             if data.shape != (len(given), BYTES):
                 raise ValueError(f"data has shape {data.shape} for {len(given):,} labels")
             labels = np.array(given, dtype=np.int64)

@@ -20,10 +20,9 @@ from statistics import fmean, stdev
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import stdtrit
 
 from proxysynth.paper.artifact import Cell, Table
-from proxysynth.report.statistics import half_width
+from proxysynth.report.statistics import half_width, t_quantile
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -83,7 +82,9 @@ class Gains:
     def text(self) -> str:
         """The mean and all of them, or how many rise where there are many."""
         found, many = list(self.values.values()), len(self.values)
-        text = f"average {self.mean:+.2f}; " * (many > 1) + listed(self.values, sign=True)
+        text = listed(self.values, sign=True)
+        if many > 1:
+            text = f"average {self.mean:+.2f}; {text}"
         if many > 8:
             text = (
                 f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
@@ -262,7 +263,7 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
     if below:  # one margin is enough to contradict
         weakest, level = min(means, key=means.__getitem__), corrected
         needed = min(_seeds_needed(values, corrected) for values in below)
-        note += f", corrected for {len(margins)} margins" * (len(margins) > 1)
+        note += f", corrected for {len(margins)} margins" if len(margins) > 1 else ""
     else:  # all of them have to be shown
         weakest, level = min(low, key=low.__getitem__), LEVEL
         needed = max(_seeds_needed(values, LEVEL) for values in margins.values())
@@ -277,7 +278,7 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
 def _seeds_needed(values: list[float], level: float) -> int:
     """The smallest number of seeds whose interval would exclude zero at this mean and spread."""
     counts = np.arange(2, MOST_SEEDS + 1)
-    half = stdtrit(counts - 1, (1 + level) / 2) * stdev(values) / np.sqrt(counts)
+    half = t_quantile(counts - 1, level) * stdev(values) / np.sqrt(counts)
     enough = counts[half < abs(fmean(values))]
     return int(enough[0]) if len(enough) else MOST_SEEDS + 1
 

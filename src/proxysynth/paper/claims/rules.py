@@ -172,7 +172,8 @@ ALMOST_TWICE = 1.8
 
 
 def almost_twice(e: Evidence, loss: str) -> Finding:
-    """With Proxy Synthesis, the mean over lam is so many times as high, seen and unseen."""
+    """With Proxy Synthesis, the mean over lam is at least `ALMOST_TWICE` times as high, seen and
+    unseen."""
     ratios = {}
     for part, name in (("train", "seen classes"), ("test", "unseen classes")):
         plain = fmean(e.column("tableB", f"{loss} {part} none").values())

@@ -24,7 +24,7 @@ from proxysynth.formatting import count
 from proxysynth.losses.functional import unit
 from proxysynth.paper.artifact import PaperFigure, Table
 from proxysynth.paper.figures import style
-from proxysynth.paper.figures.style import BLUE, DARK_BLUE, DARK_GOLD, GOLD, GREY
+from proxysynth.paper.figures.style import BLUE, DARK_BLUE, DARK_GOLD, GOLD, GRAY
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import measured, ran_as, scale_notes, seeded, stands_for
@@ -53,7 +53,7 @@ class Selection:
     """
 
     classes: int = 10  # seen ones, and as many unseen
-    pictures: int = 16  # at most so many images per class
+    pictures: int = 16  # images per class, at most
     above: int = 0  # only classes with more images than this, if there are any
     mu: float = 2.0
     lam: float = 0.6
@@ -113,7 +113,7 @@ def points_of(model: Trained, selection: Selection) -> Points:
 SMALL_MARK = {"s": 9, "edgecolor": "white", "linewidth": 0.25}
 MARKS: dict[str, dict[str, Any]] = {
     "train": {**SMALL_MARK, "marker": "o", "color": BLUE},
-    "test": {**SMALL_MARK, "marker": "s", "color": GREY},
+    "test": {**SMALL_MARK, "marker": "s", "color": GRAY},
     "synthetic": {**SMALL_MARK, "marker": "o", "color": GOLD},
     "proxy": {"s": 46, "marker": "D", "color": DARK_BLUE, "edgecolor": "white", "linewidth": 0.7},
     "synthetic proxy": {
@@ -282,12 +282,13 @@ def _near(found: Sequence[dict[str, float]]) -> str:
 
 
 def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
+    synthetics = "synthetic" if selection.mu == 1 else "synthetics"
     return [
         *stands_for(scale, benchmark),
         f"{selection.classes} seen and {selection.classes} unseen classes drawn with a fixed seed, "
-        f"up to {selection.pictures} images of each; {selection.mu:g} "
-        f"synthetic{'s' * (selection.mu != 1)} per seen image with lam {selection.lam:g}, where "
-        "training draws it. One t-SNE of everything, shown in two panels.",
+        f"up to {selection.pictures} images of each; {selection.mu:g} {synthetics} per seen image "
+        f"with lam {selection.lam:g}, where training draws it. One t-SNE of everything, shown in "
+        "two panels.",
         *scale_notes(scale),
     ]
 
@@ -330,18 +331,19 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
     every, selection = runs_over_time(scale), selection_for(scale, FEW)
     rows = {name: {"map@r": measured(store, runs, "map@r")} for name, runs in every.items()}
     found = {name: nearness_of(store, runs[:1], selection) for name, runs in every.items()}
-    near = "; ".join(f"{name}: {_near(one)}" for name, one in found.items() if one)
+    notes = [
+        *_notes(scale, "cars196", selection),
+        "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
+        "end, which is the same training stopped there. The paper shows epochs 2, 30, 60 and "
+        "150; a shorter training starts with a few steps, on four images of each class.",
+    ]
+    if near := "; ".join(f"{name}: {_near(one)}" for name, one in found.items() if one):
+        notes.append(f"Mean cosine to the nearest and the second nearest proxy: {near}.")
     return _figure(
         f"t-SNE of PS + Norm-softmax on {ran_as(scale, 'cars196')} as training proceeds. Left: "
         "seen and unseen classes. Right: seen classes and synthetics.",
         {name: shown_of(store, runs, selection) for name, runs in every.items()},
-        [
-            *_notes(scale, "cars196", selection),
-            "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
-            "end, which is the same training stopped there. The paper shows epochs 2, 30, 60 and "
-            "150; a shorter training starts with a few steps, on four images of each class.",
-            *[f"Mean cosine to the nearest and the second nearest proxy: {near}."] * bool(near),
-        ],
+        notes,
         style.figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows),
     )
 

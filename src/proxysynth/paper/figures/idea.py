@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
-from proxysynth.paper.figures.style import BLUE, DARK_GOLD, GOLD, GREY, INK, RED, dots, mark
+from proxysynth.paper.figures.style import BLUE, DARK_GOLD, GOLD, GRAY, INK, RED, dots, mark
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 
@@ -89,7 +89,7 @@ def _draw(*drawn: Panel) -> Figure:
             cloud = np.vstack((UNSEEN_AT + 0.85 * CLOUD, UNSEEN_AT + (0.05, 0.55), UNSEEN_AT))
             at = (UNSEEN_AT[0], UNSEEN_AT[1])
             ax.add_patch(Ellipse(at, 1.95, 1.95, fill=False, edgecolor=INK, linestyle=(0, (3, 2))))
-            dots(ax, cloud, 24, GREY, zorder=3)
+            dots(ax, cloud, 24, GRAY, zorder=3)
         for end, line in ((panel.near, "-"), (panel.far, DASHED)):
             if end is not None:
                 look = {
@@ -132,7 +132,7 @@ def _legend(unseen: bool) -> list[Line2D]:
         mark("*", GOLD, "synthetic proxy", 11, INK),
     ]
     if unseen:
-        return [*handles, mark("o", GREY, "unseen class", 5, "white")]
+        return [*handles, mark("o", GRAY, "unseen class", 5, "white")]
     near = Line2D([], [], color=INK, linewidth=1.1, label="more similar")
     far = Line2D([], [], color=INK, linewidth=1.1, linestyle=DASHED, label="less similar")
     return [*handles, near, far]

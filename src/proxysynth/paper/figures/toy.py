@@ -37,7 +37,7 @@ from proxysynth.interfaces import Loss
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
-from proxysynth.paper.figures.style import BLUE, GREY, INK, RED, mark
+from proxysynth.paper.figures.style import BLUE, GRAY, INK, RED, mark
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
@@ -55,7 +55,7 @@ BETWEEN = {
 }
 HALF = {"input": 3.2, "embedding": 1.35}  # half the side of each space that is shown
 SHOWN = 90  # points of each class; all 200 would hide what is behind them
-CLASSES = (("red, seen", RED), ("blue, seen", BLUE), ("gray, unseen", GREY))
+CLASSES = (("red, seen", RED), ("blue, seen", BLUE), ("gray, unseen", GRAY))
 Space = dict[str, Any]
 
 
@@ -65,7 +65,7 @@ class Toy:
 
     red: tuple[float, float] = (-2.0, 0.0)  # centers of the classes
     blue: tuple[float, float] = (2.0, 0.0)
-    grey: tuple[float, float] = (0.0, 0.0)  # unseen
+    gray: tuple[float, float] = (0.0, 0.0)  # unseen
     spread: float = 0.5  # standard deviation of each class, the same in both directions
     points: int = 200  # per class
     width: int = 64  # of the two hidden layers
@@ -103,8 +103,8 @@ class TrainedToy:
 
 
 def sample(toy: Toy, seed: int) -> Tensor:
-    """Points of red, blue and grey, (3, n, 2)."""
-    centers = torch.tensor([toy.red, toy.blue, toy.grey])
+    """Points of red, blue and gray, (3, n, 2)."""
+    centers = torch.tensor([toy.red, toy.blue, toy.gray])
     noise = torch.randn(3, toy.points, 2, generator=torch.Generator().manual_seed(seed))
     return centers[:, None] + toy.spread * noise
 
@@ -137,7 +137,7 @@ def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
     inputs: the mean of the larger of the two confidences, on the straight line between the centers
         of red and blue.
     embeddings: the same on the shorter arc between the embeddings of these centers.
-    unseen: the same over the points of the grey class.
+    unseen: the same over the points of the gray class.
     input_bend, embedding_bend: the mean distance, on that line and arc, between the confidence in
         blue and one that rises evenly from 0 at red to 1 at blue.
     """

@@ -80,7 +80,8 @@ def _ablation(
     """Recall@1 beside the paper's, and MAP@R, against the plain loss, which is called `base`."""
 
     def of(loss: Any, paper: float | None, metric: str) -> Cell:
-        plain, printed = seeded(scale, ON, PLAIN) * (loss != PLAIN), {}
+        plain = () if loss == PLAIN else seeded(scale, ON, PLAIN)
+        printed = {}
         if metric == "recall@1":  # the paper has no other
             base = number("table1", model="M1") if plain else None
             printed = {"paper": paper, "paper_baseline": base}

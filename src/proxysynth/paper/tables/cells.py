@@ -98,7 +98,7 @@ def ran_on(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
             f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
             "difference is colored where its 95 % interval excludes zero."
         )
-    best = (BEST_ON_TEST,) * (scale.name == "paper" and set(benchmarks) <= set(KS))
+    best = (BEST_ON_TEST,) if scale.name == "paper" and set(benchmarks) <= set(KS) else ()
     return (*stands_for(scale, *benchmarks), seeds, *best, *scale_notes(scale))
 
 
@@ -115,11 +115,13 @@ def stands_for(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
 def scale_notes(scale: Scale) -> tuple[str, ...]:
     """What sets every number of this scale and command apart."""
     given = ", ".join(f"{name} {value}" for name, value in scale.settings)
-    smoke = "At scale `smoke`, training stops after a few steps: the numbers are meaningless."
-    return (
-        *[f"Every Run differs from the settings above by `--set`: {given}."] * bool(given),
-        *[smoke] * (scale.name == "smoke"),
-    )
+    notes = []
+    if given:
+        notes.append(f"Every Run differs from the settings above by `--set`: {given}.")
+    if scale.name == "smoke":
+        few = "At scale `smoke`, training stops after a few steps"
+        notes.append(f"{few}: the numbers are meaningless.")
+    return tuple(notes)
 
 
 def paper_notes(file: str, **keys: str) -> tuple[str, ...]:

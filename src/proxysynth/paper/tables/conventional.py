@@ -22,8 +22,8 @@ from proxysynth.training.run import Run
 TABLE_OF = {"cub200": "F", "cars196": "H", "sop": "J", "inshop": "L"}
 BOOSTS: dict[str, Any] = {"average": fmean, "minimum": min, "maximum": max}
 STUDY = Path(__file__).parents[4] / "results" / "study_cub200.csv"
-"""Runs on photographs, in a checkout: shown beside the stand-ins of CUB200."""
-PHOTOGRAPHS = (
+"""Runs on photographs, in a clone: shown beside the stand-ins of CUB200."""
+PHOTOGRAPHS_NOTE = (
     f"Photographs, from results/study_cub200.csv: {CUB_96.about}, the last of them; alpha 0.4 and "
     "mu 1; Proxy-anchor with its own settings. Losses that were not run show a dash."
 )
@@ -42,14 +42,14 @@ def runs_of(
 
 @cache
 def _study() -> dict[tuple[str, str, str], dict[str, str]]:
-    """The rows of the study by loss, regularizer and seed; empty without a checkout."""
+    """The rows of the study by loss, regularizer and seed; empty outside a clone."""
     if not STUDY.is_file():
         return {}
     with STUDY.open(newline="", encoding="utf-8") as file:
         return {(r["loss"], r["regularizer"], r["seed"]): r for r in csv.DictReader(file)}
 
 
-def photographed(scale: Scale, benchmark: str) -> bool:
+def shows_photographs(scale: Scale, benchmark: str) -> bool:
     """Whether photographs from a study are shown beside the stand-in of this benchmark."""
     stand_in = scale.name == "small" and benchmark not in dict(scale.roots) and not scale.settings
     return benchmark == "cub200" and stand_in and bool(_study())
@@ -85,7 +85,7 @@ def _methods(
     photographs = {
         Column(f"{head.name}, photographs", ran, "", f"{head.key} photographs"): ("", metric)
         for head, (benchmark, metric) in heads.items()
-        if photographed(scale, benchmark)
+        if shows_photographs(scale, benchmark)
     }
     methods = {labels(method_name(*method)): method for method in product(LOSS_NAMES, PAIR)}
     return grid(heads | photographs, methods, cell)
@@ -120,9 +120,10 @@ def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, 
     how = (
         f"Alpha and mu of Proxy Synthesis were chosen {how} on a held-out fifth of the seen classes"
     )
+    shown = any(shows_photographs(scale, benchmark) for benchmark in benchmarks)
     return (
         *cells.ran_on(scale, *benchmarks),
-        *[PHOTOGRAPHS] * any(photographed(scale, b) for b in benchmarks),
+        *((PHOTOGRAPHS_NOTE,) if shown else ()),
         cells.search_note(searches, store, how),
         f"Proxy-anchor is trained {anchor}.",
         cells.SQUARED_NCA,

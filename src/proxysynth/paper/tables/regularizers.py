@@ -55,7 +55,8 @@ def _tried(store: Store, search: Choice, loss: Any, metric: str, paper: float | 
 
 
 def _fewer(ours: int, theirs: int) -> list[str]:
-    return [f"At this scale {ours} of the paper's {theirs} settings are tried."] * (ours < theirs)
+    note = f"At this scale {ours} of the paper's {theirs} settings are tried."
+    return [note] if ours < theirs else []
 
 
 def _tableE(scale: Scale, store: Store) -> Table:

@@ -18,15 +18,14 @@ from proxysynth.data.listing import require_usable
 from proxysynth.errors import NotFinite, TrainingFailed
 from proxysynth.files import locked
 from proxysynth.formatting import count, duration
+from proxysynth.protocols.mlrc.settings import Scale, Study
+from proxysynth.protocols.mlrc.workers import Claimed, Queue, Slot, import_optuna, slot_index
 from proxysynth.training.callbacks import Progress, Tick
 from proxysynth.training.loop import train
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, make_folder
-
-from .settings import Scale, Study
-from .workers import Claimed, Queue, Slot, import_optuna, slot_index
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.protocols.mlrc.spaces import PROXY_LR, Space, build_loss, space_of
 from proxysynth.training.defaults import default_run
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import check_integers, digest, encode, look_up, parse_field, parse_settings
-
-from .spaces import PROXY_LR, Space, build_loss, space_of
 
 MAX_STEPS = 100_000
 # Steps between evaluations, and steps without improvement before stopping, in the reference code.

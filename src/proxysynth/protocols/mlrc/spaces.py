@@ -28,7 +28,7 @@ class Range:
     log: bool = True  # searched on a logarithmic scale
 
     def near_bound(self, value: float) -> bool:
-        """Whether a value lies in the first or last 2 % of the range."""
+        """Whether a value lies in the first or last 2% of the range."""
         low, at, high = (log(x) if self.log else x for x in (self.low, value, self.high))
         return not 0.02 < (at - low) / (high - low) < 0.98
 
@@ -46,7 +46,7 @@ def _linear(name: str, low: float, high: float, start: float) -> Range:
     return Range(name, low, high, start, log=False)
 
 
-OF_LOSS: dict[str, Space] = {
+LOSS_SPACES: dict[str, Space] = {
     "softmax": (),
     "norm_softmax": (_scale(23.0),),
     "sphereface": (_scale(30.0), _linear("loss.m1", 1.0, 1.5, 1.05)),
@@ -66,7 +66,7 @@ its margin is searched as `scaled_margin`, so the other one is 0."""
 
 FIXED = {"soft_triple": {"loss.margin": 0.0}}
 
-OF_REGULARIZER: dict[str, Space] = {
+REGULARIZER_SPACES: dict[str, Space] = {
     "none": (),
     "proxy_synthesis": (
         Range("regularizer.alpha", 0.1, 2.0, 0.4),
@@ -83,8 +83,8 @@ NEAR = 4.0  # a short search stays within this factor of the start, or this part
 def space_of(loss: str, regularizer: str, near: bool = False) -> Space:
     """The search space of a loss with a regularizer; `near` the start values, for a search of few
     trials: within a factor of 4 on a logarithmic scale, a quarter of the width on a linear one."""
-    of_regularizer = look_up(regularizer, OF_REGULARIZER, "regularizer")
-    ranges = (PROXY_LR, *look_up(loss, OF_LOSS, "loss"), *of_regularizer)
+    of_regularizer = look_up(regularizer, REGULARIZER_SPACES, "regularizer")
+    ranges = (PROXY_LR, *look_up(loss, LOSS_SPACES, "loss"), *of_regularizer)
     return tuple(map(_narrowed, ranges)) if near else ranges
 
 

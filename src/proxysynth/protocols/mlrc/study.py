@@ -17,16 +17,7 @@ from torch import Tensor
 from proxysynth.errors import WrongFolder
 from proxysynth.files import LOCK, UNFINISHED, locked, write_json
 from proxysynth.protocols.conventional import Conventional
-from proxysynth.provenance import provenance
-from proxysynth.retrieval import evaluate
-from proxysynth.training.callbacks import Progress, Silent
-from proxysynth.training.inference import load
-from proxysynth.training.prepare import make_cache, open_splits, usable
-from proxysynth.training.resources import Resources
-from proxysynth.training.run_folder import make_folder
-from proxysynth.values import describe_differences
-
-from .search import (
+from proxysynth.protocols.mlrc.search import (
     OBJECTIVE,
     Searched,
     Work,
@@ -39,9 +30,9 @@ from .search import (
     time_left,
     train_folds,
 )
-from .settings import Study
-from .spaces import starts
-from .workers import (
+from proxysynth.protocols.mlrc.settings import Study
+from proxysynth.protocols.mlrc.spaces import starts
+from proxysynth.protocols.mlrc.workers import (
     Claimed,
     Queue,
     hide_password,
@@ -50,6 +41,14 @@ from .workers import (
     slots_of,
     storage_errors,
 )
+from proxysynth.provenance import provenance
+from proxysynth.retrieval import evaluate
+from proxysynth.training.callbacks import Progress, Silent
+from proxysynth.training.inference import load
+from proxysynth.training.prepare import make_cache, open_splits, usable
+from proxysynth.training.resources import Resources
+from proxysynth.training.run_folder import make_folder
+from proxysynth.values import describe_differences
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

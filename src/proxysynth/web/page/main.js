@@ -41,7 +41,7 @@ function show(name) {
   if (name === "report") showReport();
 }
 
-// The parts of the address; it used to begin with "#/", and links with that still work.
+// The parts of the address; `#/` is accepted as well.
 function address() {
   return location.hash.replace(/^#\/?/, "").split("/");
 }
@@ -58,9 +58,9 @@ function route() {
   search.start();
   if (name === "picture") {
     history.replaceState(null, "", "#search");
-    shared.showMessage("Reloading the page has dropped the image: choose it again.");
+    shared.showMessage("The image was lost when the page reloaded. Please choose it again.");
   }
-  if (name === "item") shared.showMessage("The address of this page does not name an image.");
+  if (name === "item") shared.showMessage("This link does not point to an image.");
   return undefined;
 }
 

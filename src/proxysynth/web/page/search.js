@@ -243,7 +243,7 @@ export class Search {
       : shown === all ? `the ${all} nearest` : `${shown} of ${all} reach the minimum similarity`;
     if (all && this.asked) {
       byId("nothing").hidden = shown > 0;
-      byId("nothing").textContent = "No result reaches the minimum similarity: lower it.";
+      byId("nothing").textContent = "No results above the minimum similarity. Try lowering it.";
     }
   }
 
