@@ -165,8 +165,8 @@ def commands() -> str:
         "All commands and their options; `proxysynth COMMAND --help` prints the same in the "
         "terminal. Every command also takes `--json`, which prints the result as one JSON object "
         "on the last line of standard output (messages go to standard error), and `--traceback`, "
-        "which shows the traceback of an error. The exit status is 0 for success, 1 for a failure "
-        "and 2 for a usage error.",
+        "which shows the traceback of an error. The exit status is 0 for success, 1 for a failure, "
+        "2 for a usage error and 130 after Ctrl-C.",
         "",
         "| command | what it does |",
         "|---|---|",
