@@ -38,7 +38,7 @@ class Cell:
     chosen: bool = False  # by a search on validation classes
     better: int = 1  # -1 where smaller is better, 0 where neither
     gain: bool = False  # itself a difference: compared with zero and shown with its sign
-    of_mean: bool = False  # show the 95 % interval of the mean, not the standard deviation
+    of_mean: bool = False  # show the 95% interval of the mean, not the standard deviation
     last: tuple[float, ...] = ()  # at the last epoch, where `ours` are of the best one
 
     @property
@@ -53,7 +53,7 @@ class Cell:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the difference; None with fewer than two seeds."""
+        """The 95% interval of the difference; None with fewer than two seeds."""
         return difference_interval(self.reference, self.ours, self.paired)
 
     @property

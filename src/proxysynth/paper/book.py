@@ -50,7 +50,7 @@ SCALE_TEXTS = {
 }
 INTRODUCTION = (
     "Sentences of the paper about results, each tested by a stated rule: once on our numbers, once "
-    "on the paper's own. A claim is supported or contradicted where the 95 % interval over the "
+    "on the paper's own. A claim is supported or contradicted where the 95% interval over the "
     "seeds says so, undecided otherwise, and not testable where it needs the paper's data, network "
     "or GPU."
 )

@@ -22,7 +22,7 @@ class CellText(NamedTuple):
 
     ours: str  # "84.7 ± 0.3", or a dash if not run
     change: str  # "+1.4" against the baseline, "" without one
-    verdict: str  # "better" or "worse" where the 95 % interval of the difference excludes zero
+    verdict: str  # "better" or "worse" where the 95% interval of the difference excludes zero
     paper: str
     paper_change: str
 

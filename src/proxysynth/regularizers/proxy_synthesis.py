@@ -43,7 +43,8 @@ class ProxySynthesis:
         mu: synthetics per embedding of the batch; round(mu n) are made. May exceed 1.
         lam: a fixed coefficient in [0, 1] instead of a random one.
         per_pair: one coefficient for each pair instead of the paper's one for the batch.
-        embeddings, proxies: which are used: "both", "original" or "synthetic".
+        embeddings: which embeddings are used: "both", "original" or "synthetic".
+        proxies: which proxies are used: "both", "original" or "synthetic".
         duplicates: "keep" makes a class of every pair, as the paper does; "merge" makes one class
             of all pairs of the same two classes in the same order, with the first's coefficient.
     """

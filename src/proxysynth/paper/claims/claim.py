@@ -3,7 +3,7 @@
 A rule reads numbers and returns *margins*: the claim holds if all of them are positive. The same
 rule reads our numbers, seed by seed, and the paper's own.
 
-    supported      the 95 % interval of every margin lies above zero
+    supported      the 95% interval of every margin lies above zero
     contradicted   that of some margin lies below zero (with Bonferroni's correction: a claim of 32
                    gains must not fail because one of 32 intervals misses by chance)
     undecided      neither; the evidence says how many seeds would decide

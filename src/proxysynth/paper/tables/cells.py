@@ -96,7 +96,7 @@ def ran_on(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
     if len(scale.seeds) > 1:
         seeds = (
             f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
-            "difference is colored where its 95 % interval excludes zero."
+            "difference is colored where its 95% interval excludes zero."
         )
     best = (BEST_ON_TEST,) if scale.name == "paper" and set(benchmarks) <= set(KS) else ()
     return (*stands_for(scale, *benchmarks), seeds, *best, *scale_notes(scale))

@@ -94,8 +94,8 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
     for benchmark in benchmarks:
         notes += _amount(ran_as(scale, benchmark), studies[benchmark])
     notes += [
-        "Both ± are 95 % intervals of the mean over the repetitions, the paper's over ten; a "
-        "difference is colored where Welch's 95 % interval excludes zero.",
+        "Both ± are 95% intervals of the mean over the repetitions, the paper's over ten; a "
+        "difference is colored where Welch's 95% interval excludes zero.",
         "Proxy-anchor is trained like the other losses: section C.2 has one setting for this "
         "protocol. Proxy-NCA is Eq. i with a scale, which is searched.",
     ]
