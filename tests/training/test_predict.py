@@ -62,7 +62,7 @@ def test_prediction_below_threshold_is_unknown(finished, glyph_run):
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_nearest_proxy_matches_nearest_class(name):
     loss, generator = LOSSES[name](), torch.Generator().manual_seed(0)
-    shape = (5, 10, 8) if name == "soft_triple" else (5, 8)
+    shape = (5, loss.k, 8) if name == "soft_triple" else (5, 8)
     p, x = torch.randn(shape, generator=generator), torch.randn(20, 8, generator=generator)
     label, similarity = nearest_proxy(loss, p, x)
     assert torch.equal(label, nearest_class(loss, p)(x))

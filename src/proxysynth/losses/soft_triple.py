@@ -43,10 +43,10 @@ class SoftTriple:
     regularizer: float = 0.0
 
     def __post_init__(self) -> None:
-        check_integers(self, k=1)
-        functional.check_positive(self, scale=self.scale, temperature=self.temperature, k=self.k)
+        functional.check_positive(self, scale=self.scale, temperature=self.temperature)
         functional.check_not_negative(self, margin=self.margin, scaled_margin=self.scaled_margin)
-        functional.check_not_negative(self, regularizer=self.regularizer)
+        functional.check_not_negative(self, regularizer=self.regularizer, k=self.k)
+        check_integers(self, k=1)
 
     similarity = staticmethod(functional.cosine)
     __call__ = functional.plain
