@@ -68,7 +68,7 @@ def test_missing_files_of_a_csv_explain_the_root(words, capsys, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("root", [None, "set"])
-def test_next_step_of_a_csv_is_an_index_of_its_folder(words, capsys, tmp_path, root) -> None:
+def test_next_step_of_a_csv_names_no_folder(words, capsys, tmp_path, root) -> None:
     files = sorted((tmp_path / "set").glob("*/*.png"))
     start = tmp_path / (root or "")
     lines = [f"{path.relative_to(start)},{path.parent.name}" for path in files]
@@ -77,7 +77,7 @@ def test_next_step_of_a_csv_is_an_index_of_its_folder(words, capsys, tmp_path, r
     given = ["--set", f"split.root={start}"] if root else []
     code, out, _ = run(capsys, "train", table, *words[2:], *given, "--out", tmp_path / "run")
     assert code == 0
-    assert f"Next: proxysynth index {tmp_path / 'run'} {start} -o run.index" in out
+    assert f"Next: proxysynth index {tmp_path / 'run'} FOLDER -o run.index, where" in out
 
 
 @pytest.mark.parametrize("option", [("--epochs", 0), ("--seed", -1)])

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 import threading
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import proxysynth as ps
 from proxysynth.errors import TrainingFailed
 from proxysynth.search import Index, build as module, index_file
 from proxysynth.search.build import journal_path, update_index
+from proxysynth.search.groups import evaluate_queries
 from proxysynth.search.model import ImageEmbedder
 
 
@@ -87,6 +89,17 @@ def test_what_is_no_model_is_rejected(tmp_path):
         ps.build_index("runs/a", tmp_path, tmp_path / "x.index")
     with pytest.raises(ValueError, match=r"'runs/a'.*ps\.load"):
         ps.export("runs/a", "onnx", tmp_path / "x.onnx")
+
+
+def test_labels_are_below_train_and_test(model, photos, tmp_path):
+    for part, name in (("train", "class0"), ("test", "class1")):
+        shutil.copytree(photos / name, tmp_path / "data" / part / name)
+    index = ps.build_index(model, tmp_path / "data", tmp_path / "x.index")
+    assert set(index.label_names) == {"class0", "class1"}
+    classes = ps.build_index(model, tmp_path / "data" / "test", tmp_path / "y.index")
+    assert set(classes.label_names) == {"class1"}
+    with pytest.raises(ValueError, match="class0"):
+        evaluate_queries(classes, tmp_path / "data" / "train")
 
 
 def test_unchanged_folder_writes_nothing(model, photos, tmp_path, opened):

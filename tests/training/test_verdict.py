@@ -55,6 +55,15 @@ def test_no_falling_metric_is_hidden():
     assert "lowered Recall@8 from 90.0 to 80.0" in made.verdict
 
 
+def test_one_image_is_no_change():
+    data = {"query": {"classes": 5, "pictures": 100}}
+    before = {**BEFORE, "recall@2": 0.97}
+    made = replace(result({**BETTER, "recall@2": 0.96}, data=data), untrained=before)
+    assert made.worse == ()
+    assert "lowered" not in made.verdict
+    assert replace(made, metrics={**BETTER, "recall@2": 0.95}).worse == ("recall@2",)
+
+
 def test_verdict_suggests_alternatives_when_metrics_drop():
     made = result(LOWER, backbone="efficientnet_lite0")
     assert made.better_backbone == "efficientnet_lite0"

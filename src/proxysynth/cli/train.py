@@ -26,6 +26,7 @@ from proxysynth.training.run_folder import EVALUATED, REPORT, RESULT, RUN, find_
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
+FOLDER = "FOLDER"  # in a command that the user completes
 
 
 def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
@@ -83,16 +84,18 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     console.say(f"Report: {report}")
     if images := _images(run, args.data):
         model = result.better_backbone or folder
-        console.say(f"Next: proxysynth index {model} {images} -o {Path(folder).name}.index")
+        more = ", where FOLDER has a sub-folder per class" if images == FOLDER else ""
+        console.say(f"Next: proxysynth index {model} {images} -o {Path(folder).name}.index{more}")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 
 def _images(run: Run, given: str | None) -> str | None:
-    """The folder that holds the run's images, as it was given; None if there is none."""
+    """The folder that holds the run's images, as it was given; None if there is none. The labels
+    of a CSV are not those of its folder."""
     data = given if given and os.path.exists(given) else os.path.expanduser(run.data)
     if run.data == "glyphs" or not os.path.exists(data):
         return None
-    return data if os.path.isdir(data) else run.split.root or os.path.dirname(data) or "."
+    return data if os.path.isdir(data) else FOLDER
 
 
 def _reported(folder: Path) -> bytes | None:

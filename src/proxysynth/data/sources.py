@@ -194,6 +194,14 @@ def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dic
     return {"": base}
 
 
+def has_parts(folder: PathLike) -> bool:
+    """Whether the sub-folders of a folder are parts such as train and test, which hold classes."""
+    try:
+        return "" not in _own_parts(folders.absolute(folder), LAYOUTS, "")
+    except ValueError:
+        return False
+
+
 def _holds_classes(place: str) -> bool:
     """Whether a folder has folders and no image of its own, which a class would have."""
     inside, others = folders.folder_entries(place)

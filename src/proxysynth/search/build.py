@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from proxysynth.data import UnreadableImage, open_image
 from proxysynth.data.folders import existing_folder, files_below, is_image
 from proxysynth.data.loader import prefetch
+from proxysynth.data.sources import has_parts
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED
 from proxysynth.search.index import Index
@@ -41,11 +42,6 @@ class Found(NamedTuple):
     path: str
     size: int
     time: int
-
-    @property
-    def label(self) -> str | None:
-        """The first sub-folder of its path; None for a file in the folder itself."""
-        return self.path.split("/")[0] if "/" in self.path else None
 
 
 class Unreadable(NamedTuple):
@@ -117,7 +113,7 @@ def update_index(
 
     Args:
         model: of `ps.load` or `open_model`.
-        folder: images at any depth; the label of an image is the first sub-folder of its path.
+        folder: images at any depth; for their labels see `labels_of`.
         file: the index, new or of the same model and folder.
         rebuild: embed everything, whatever the file holds.
         verify: compare all data with its checksums. Default: only if the index is to be rewritten
@@ -146,7 +142,7 @@ def update_index(
 
     def write(file: Path, rows: Mapping[Found, Row]) -> None:
         items = [one for one in found if one in rows]
-        paths, labels = [one.path for one in items], [one.label for one in items]
+        paths, labels = [one.path for one in items], labels_of(root, items)
         stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
         vectors = (rows[one] for one in items)
         write_index(file, embedder.identity, root, paths, labels, stamps, vectors)
@@ -228,6 +224,14 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
         advice = "give another folder, or convert them to JPEG or PNG"
         raise ValueError(f"expected images in {base} or its sub-folders, found none: {advice}")
     return sorted(found, key=lambda file: encoded(file.path))
+
+
+def labels_of(folder: str | os.PathLike[str], files: Sequence[Found]) -> list[str | None]:
+    """The label of each file of a folder: the first sub-folder of its path, or the second if the
+    first is a part such as train or test, as in training; None for a file outside of them."""
+    depth = int(has_parts(folder))
+    parts = (file.path.split("/") for file in files)
+    return [part[depth] if len(part) > depth + 1 else None for part in parts]
 
 
 def _rows(index: Index) -> dict[Found, Row]:

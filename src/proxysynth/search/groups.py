@@ -14,9 +14,10 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from proxysynth.data.folders import some_names
 from proxysynth.formatting import count
 from proxysynth.retrieval import knn, metrics
-from proxysynth.search.build import Unreadable, embed_files, scan_folder
+from proxysynth.search.build import Unreadable, embed_files, labels_of, scan_folder
 from proxysynth.search.index import Hit, Index
 from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.run_folder import make_folder
@@ -205,15 +206,25 @@ def evaluate_queries(
     """
     base = Path(os.path.abspath(os.path.expanduser(folder)))
     files = scan_folder(base)
-    labeled = [file for file in files if file.label is not None]
+    label_of = dict(zip(files, labels_of(base, files), strict=True))
+    labeled = [file for file in files if label_of[file] is not None]
+    names = tuple(dict.fromkeys(label for label in label_of.values() if label is not None))
     if not labeled:
         raise ValueError(f"no image in {base} is in a sub-folder, which would be its label")
+    if not set(names) & set(index.label_names):
+        raise ValueError(
+            f"no label of {base} ({some_names(names)}) is in the index "
+            f"({some_names(index.label_names)}): to evaluate new classes among themselves, use "
+            f"`proxysynth eval RUN {folder}`"
+        )
     codes: dict[str | None, int] = {name: code for code, name in enumerate(index.label_names)}
     vectors, labels, exclude, unreadable = [], [], [], list[Unreadable]()
     with (progress or Silent()).task("embedding", len(labeled)) as tick:
         for kept, made, bad in embed_files(index.embedder(), base, labeled, workers):
             vectors.append(torch.from_numpy(made))
-            labels += [codes.get(file.label, -2) for file in kept]  # -1 is an item without a label
+            labels += [
+                codes.get(label_of[file], -2) for file in kept
+            ]  # -1 is an item without a label
             own = [index.find(base / file.path) for file in kept]
             exclude += [[] if number is None else [number] for number in own]
             unreadable += bad
@@ -238,5 +249,4 @@ def evaluate_queries(
     if lost := int(found["queries_without_positive"]):
         text = count(lost, "query", "queries")
         notes.append(f"{text} left out of the averages: the index has no image of their label.")
-    names = tuple(dict.fromkeys(file.label for file in files if file.label is not None))
     return QueryResult(names, found, unreadable, tuple(notes))

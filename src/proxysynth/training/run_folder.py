@@ -257,14 +257,20 @@ class Result:
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """The metrics that training lowered by more than `LEAST_CHANGE`."""
-        before, after = self.untrained, self.metrics
-        return tuple(k for k in metric_keys(after) if before.get(k, 0) - after[k] > LEAST_CHANGE)
+        """The metrics that training lowered by more than `least_change`."""
+        before, after, least = self.untrained, self.metrics, self.least_change
+        return tuple(k for k in metric_keys(after) if before.get(k, 0) - after[k] > least)
+
+    @property
+    def least_change(self) -> float:
+        """The largest change of a metric that shows nothing: `LEAST_CHANGE`, or one image."""
+        images = self.data.get("query", {}).get("pictures", 0)
+        return max(LEAST_CHANGE, 1.5 / images) if images else LEAST_CHANGE
 
     @property
     def better_backbone(self) -> str:
         """The backbone to use instead, if training only made it worse; else empty."""
-        helped = any(gain > LEAST_CHANGE for gain in self.changes.values())
+        helped = any(gain > self.least_change for gain in self.changes.values())
         return self.backbone if self.worse and not helped else ""
 
     @property
@@ -285,14 +291,14 @@ class Result:
             return f"{metric_name(key)} from {percent(before[key])} to {percent(after[key])}"
 
         before, after = self.untrained, self.metrics
-        better = [key for key, gain in self.changes.items() if gain > LEAST_CHANGE]
+        better = [key for key, gain in self.changes.items() if gain > self.least_change]
         lowered, raised = and_join(map(change, self.worse)), and_join(map(change, better))
         tested, images = self.tested, self.data.get("query", {}).get("pictures", 0)
         if 0 < images < 1 / LEAST_CHANGE:
             one = f"one image counts for {percent(1 / images)} points"
             tested += f" ({count(images, 'image')}, so {one})"
         if not lowered and not raised:
-            same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
+            same = f"changed no metric on {tested} by more than {percent(self.least_change)} points"
             alone = f" {self.backbone} alone may be enough." if self.backbone else ""
             return f"Training {same}.{alone}"
         if not lowered:
