@@ -123,7 +123,7 @@ def make_network(
             parts = {".".join(name.split(".")[:2]) for name in names}
             advice = choices_hint(prefix, parts)
             raise ValueError(f"Run: no parameter begins with freeze={prefix!r}: {advice}")
-    if not trained and net.image_size <= SMALL:
+    if net.image_size <= SMALL:
         _try_size(net, run.backbone)
     return net
 
