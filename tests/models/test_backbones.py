@@ -75,7 +75,7 @@ def test_seed_sets_weights_without_changing_global_rng() -> None:
 
 
 def test_unknown_name_suggests_nearest() -> None:
-    with pytest.raises(ValueError, match="'efficientnet_lite9'.*'effi"):
+    with pytest.raises(ValueError, match="'efficientnet_lite9'.*efficientnet_lite0"):
         make_embedder("efficientnet_lite9")
     with pytest.raises(ValueError, match="'bninception'.*'bn_incept"):
         make_embedder("bninception")

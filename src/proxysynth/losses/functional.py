@@ -249,10 +249,7 @@ def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Te
             f"proxies must be floating point of shape ({', '.join(shape)}), got {_show(p)}"
         )
     check_labels(y, x.shape[0], p.shape[0])
-    if x.shape[-1] != p.shape[-1]:
-        raise ValueError(
-            f"embeddings have {x.shape[-1]} dimensions and proxies {p.shape[-1]}: make them equal"
-        )
+    check_dimensions(x, p)
     if not (x.device == y.device == p.device):
         raise ValueError(
             f"embeddings are on {x.device}, labels on {y.device}, proxies on {p.device}: "
@@ -281,6 +278,14 @@ def check_embeddings(x: Tensor) -> None:
     """A matrix of floats, one row for each embedding."""
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
         raise ValueError(f"embeddings must be floating point of shape (n, d), got {_show(x)}")
+
+
+def check_dimensions(x: Tensor, p: Tensor) -> None:
+    """Embeddings and proxies must have as many dimensions."""
+    if x.shape[-1] != p.shape[-1]:
+        raise ValueError(
+            f"embeddings have {x.shape[-1]} dimensions and proxies {p.shape[-1]}: make them equal"
+        )
 
 
 def check_labels(y: Tensor, n: int, c: int) -> None:

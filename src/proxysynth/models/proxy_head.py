@@ -102,11 +102,13 @@ class ProxyHead(nn.Module):
         """Scores (n, c) without a margin; their softmax gives the class probabilities."""
         if not hasattr(self.plain, "logits"):
             raise TypeError(f"{self.plain!r} has no class scores: use a loss of this package")
+        functional.check_embeddings(embeddings)
+        functional.check_dimensions(embeddings, self.proxies)
         return self.plain.logits(self.plain.similarity(embeddings, self.proxies))
 
     @torch.no_grad()
     def predict(self, embeddings: Tensor) -> Tensor:
-        """The most likely class of each embedding, (n,)."""
+        """The most likely class of each embedding, (n,), as an index into `classes`."""
         return self.logits(embeddings).argmax(dim=1)
 
     @property
@@ -139,7 +141,9 @@ class ProxyHead(nn.Module):
             classes = _distinct([*self.classes, *(str(name) for name in names)])
             count = len(classes) - len(self.classes)
         else:
-            kept = "names" if self.classes is not None else "no names: give a number of classes"
+            kept = "names: give a list of them"
+            if self.classes is None:
+                kept = "no names: give a number of classes"
             raise ValueError(f"add_classes got {names!r}, but this head keeps {kept}")
         if count < 1:
             raise ValueError(f"add_classes needs at least one new class, got {names!r}")

@@ -277,7 +277,10 @@ class Index:
         place = run if run is not None else self.model.folder or self.model.backbone
         if self.model.folder and run is None and not os.path.isdir(place):
             places = " or ".join(self._runs)
-            raise ValueError(f"the index's run is not at {places}: give its folder with --run")
+            raise ValueError(
+                f"the index's run is not at {places}: move it there, or give its folder to "
+                "`search` or `serve` with --run"
+            )
         made = open_model(place, device, backbone=backbone, trust=trust)
         self.model.check_same(made.identity, self.file, REBUILD)
         self._embedder = made

@@ -363,7 +363,8 @@ def load(
             run = replace(run, dim=None)  # interpolation has left it out
         if run.dim not in (None, proxies.shape[-1]):  # before memory is taken for it
             raise KeyError("dim")
-        net = make_network(run, recorded.image_size, True, recorded.architecture)
+        run = replace(run, image_size=recorded.image_size)
+        net = make_network(run, None, True, recorded.architecture)
         net.load_state_dict(part(tensors, "net."))
     except (RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
         trained = f": it was trained with {recorded.run.backbone}" if backbone else ""

@@ -203,10 +203,6 @@ def make_folder(folder: Path) -> None:
 
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
 LEAST_CHANGE = 0.005  # a smaller one says nothing about other classes
-HELPS = (
-    "train again with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with "
-    "other `--epochs` or with more classes"
-)
 
 
 @dataclass(frozen=True)
@@ -282,6 +278,13 @@ class Result:
         return "seen and unseen classes" if shared else "unseen classes"
 
     @property
+    def _helps(self) -> str:
+        """What may give a better result."""
+        new = "" if self.interpolation.get("by") else "with `--set interpolate=auto`, "
+        layer = "with `--set dim=none` (no embedding layer), "
+        return f"train again {new}{layer}with other `--epochs` or with more classes"
+
+    @property
     def verdict(self) -> str:
         """Trained against untrained, in one sentence, and what to do if training did not help."""
         if not self.metrics:
@@ -304,13 +307,13 @@ class Result:
         if not lowered:
             return f"On {tested}, training raised {raised}."
         if raised:
-            mixed = f"it lowered {lowered}, and raised {raised}. It may help to {HELPS}."
+            mixed = f"it lowered {lowered}, and raised {raised}. It may help to {self._helps}."
             return f"Training had mixed results on {tested}: {mixed}"
-        before_it = f", {self.backbone}," if self.backbone else ""
-        return (
-            f"Training made the results on {tested} worse: it lowered {lowered}, so the "
-            f"network before training{before_it} is better. Use that, or {HELPS}."
-        )
+        made_worse = f"Training made the results on {tested} worse: it lowered {lowered}"
+        if not self.backbone:  # nothing else to use
+            return f"{made_worse}. It may help to {self._helps}."
+        instead = f"the network before training, {self.backbone}, is better"
+        return f"{made_worse}, so {instead}. Use that, or {self._helps}."
 
     def to_json(self) -> dict[str, Any]:
         fields = {"format": FORMAT, **asdict(self)}
