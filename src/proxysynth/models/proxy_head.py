@@ -190,8 +190,9 @@ class ProxyHead(nn.Module):
             pairs = enumerate(zip_longest(self.classes, classes))
             at, (here, there) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             raise ValueError(
-                f"class {at} is {there!r} in the state dict and {here!r} in this head: give it the "
-                "same classes in the same order, or none"
+                f"the state dict has {len(classes)} classes and this head {len(self.classes)}, and "
+                f"class {at} is {there!r} there and {here!r} here: give "
+                "the head the same classes in the same order, or none"
             )
         self.classes, self.trained_with = classes, trained_with
         there, here = _plain_description(trained_with), _plain_description(_describe(self.loss))
