@@ -12,6 +12,7 @@ from proxysynth.formatting import (
     duration,
     metric_keys,
     metric_name,
+    or_join,
     percent,
     points,
 )
@@ -56,6 +57,7 @@ def test_text_formatting():
     assert count(1600, "picture") == "1,600 pictures"
     assert and_join(["a"]) == "a"
     assert and_join(["a", "b", "c"]) == "a, b and c"
+    assert or_join(["a", "b", "c"]) == "a, b or c"
     assert (duration(4.04), duration(75), duration(3700)) == ("4.0 s", "1 min 15 s", "1 h 1 min")
     rough = [duration(s, rough=True) for s in (3, 75, 3600, 5000, 10**6)]
     assert rough == ["3 s", "1 min", "1 h 0 min", "1 h 23 min", "12 days"]

@@ -10,6 +10,7 @@ import pytest
 import proxysynth as ps
 from proxysynth.values import (
     build,
+    choices_hint,
     decode,
     describe_differences,
     digest,
@@ -92,6 +93,7 @@ def test_first_name_with_same_prefix_is_suggested() -> None:
     assert suggestion("lite", ["lite2", "lite0", "heavy"]) == "did you mean 'lite0'? "
     assert suggestion("lihte2", ["lite2", "lite0"]) == "did you mean 'lite2'? "
     assert suggestion("x", ["xyz"]) == ""
+    assert choices_hint("scal", ["scale"]) == "did you mean 'scale'?"
 
 
 def test_equally_close_names_are_not_guessed() -> None:

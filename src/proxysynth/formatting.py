@@ -67,8 +67,17 @@ def count(n: int, singular: str, plural: str | None = None) -> str:
 
 def and_join(items: Iterable[str]) -> str:
     """a, b and c."""
+    return _join(items, " and ")
+
+
+def or_join(items: Iterable[str]) -> str:
+    """a, b or c."""
+    return _join(items, " or ")
+
+
+def _join(items: Iterable[str], word: str) -> str:
     items = list(items)
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+    return word.join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def duration(seconds: float, rough: bool = False) -> str:

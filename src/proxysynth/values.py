@@ -33,7 +33,7 @@ def choices_hint(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the closest name, and all of them unless they are many."""
     names = sorted(names)
     meant = suggestion(name, names)
-    if meant and len(names) > 20:
+    if meant and (len(names) == 1 or len(names) > 20):
         return meant.strip()
     return f"{meant}choose one of {', '.join(names)}"
 

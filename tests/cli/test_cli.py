@@ -186,8 +186,6 @@ def test_usage_error_is_one_line_and_exits_with_2(
     ("argv", "name"),
     [
         (["train", "--out=~/x"], "out"),
-        (["compare", "a", "b", "-o", "~/x"], "out"),
-        (["search", "i", "p", "-o", "~/x"], "out"),
         (["eval", "r", "--sheet", "~/x"], "sheet"),
         (["bench", "--save", "~/x"], "save"),
         (["export", "a", "--to", "onnx", "-o", "~/x"], "out"),
@@ -197,6 +195,17 @@ def test_tilde_is_expanded(argv, name, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert getattr(parser().parse_args(argv), name) == tmp_path / "x"
+
+
+@pytest.mark.parametrize("argv", [["compare", "a", "b"], ["search", "i", "p"], ["duplicates", "i"]])
+def test_pages_are_html(argv, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert parser().parse_args([*argv, "-o", "~/x.HTM"]).out == tmp_path / "x.HTM"
+    for name in ("s.png", "s"):
+        code, _, err = run(capsys, *argv, "-o", name)
+        assert code == 2
+        assert "use s.html" in err
 
 
 def test_data_list_and_check(capsys, tmp_path) -> None:

@@ -164,6 +164,12 @@ def test_every_image_is_in_one_cluster(shop, tmp_path, capsys, words):
     code, out, _ = run(capsys, "cluster", shop / "shop.index", *words)
     assert code == 0
     assert "cluster 0" not in out
+    assert "no cluster:" not in out
+    alone = [len(one["images"]) for one in made["clusters"] if one["number"] < 0]
+    if "hdbscan" in words:
+        outside = f"{sum(alone)} of 40 images in no cluster"
+        assert f"{len(made['clusters']) - len(alone)} clusters; {outside}\n" in out
+    assert ("count as one cluster" in out) == bool(alone)
 
 
 def test_invalid_cluster_options_are_rejected(shop, capsys):

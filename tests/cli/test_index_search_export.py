@@ -124,6 +124,8 @@ def test_contact_sheet_is_written_and_opened_if_there_is_a_display(shop, capsys,
     code, out, _ = run(capsys, *argv)
     assert json.loads(out)["sheet"] == "sheet.html"
     assert shown == [(shop / "sheet.html").as_uri()]
+    _, out, _ = run(capsys, "search", "shop.index", "class0/1.png", "class0/2.png")
+    assert out.startswith("Query: the mean of 2 images\n")
     assert "data:image/png" in (shop / "sheet.html").read_text()
     assert "data:image/png" in (shop / "neighbors.html").read_text()
 
@@ -191,21 +193,24 @@ def test_export_to_onnx_and_torch(trained, shop, capsys):
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
         (
             ["search", "shop.index"],
-            "required: IMAGE; expected IMAGE (query images",
+            "required: IMAGE; expected INDEX (an index), then IMAGE (query images",
         ),
         (["export", "gone", "--to", "onnx", "-o", "x"], "gone does not exist"),
         (["index", "shop.index", "photos", "-o", "x.index"], "shop.index is a file"),
-        (["search", "photos", "photos/class0/0.png"], "proxysynth index photos FOLDER"),
+        (["search", "photos", "photos/class0/0.png"], "proxysynth index RUN photos -o"),
+        (["search", "RUN", "photos/class0/0.png"], "run0 FOLDER -o"),
         (["search", "shop.index", "photos"], "must be an image file"),
-        (["predict", "shop.index", "photos"], "predict RUN --index shop.index"),
+        (["predict", "shop.index", "photos"], "proxysynth predict RUN --index shop.index"),
         (["predict", "RUN", "photos", "-k", "5"], "--index"),
         (["index", "photos", "RUN", "-o", "x.index"], "the run comes first"),
         (["predict", "photos", "RUN"], "the run comes first"),
+        (["eval", "photos", "RUN"], "the run comes first"),
+        (["predict", "RUN", "photos", "--threshold", "foo"], "or none, got 'foo'"),
         (["search", "photos", "shop.index"], "the index comes first"),
         (["search", "photos/class0/0.png", "shop.index"], "the index comes first"),
         (
             ["export", "shop.index", "--to", "onnx", "-o", "x"],
-            "an index can be exported to parquet",
+            "an index can be exported to parquet, npy or faiss",
         ),
         (["eval", "shop.index"], "proxysynth eval shop.index FOLDER"),
         (["export", "RUN", "-o", "x"], "arguments are required: --to; see"),

@@ -284,7 +284,10 @@ def test_invalid_tables_are_rejected(root):
     with pytest.raises(ValueError, match="no folder or CSV"):
         open_data(root / "missing.csv")
     (root / "all.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
-    with pytest.raises(ValueError, match="all.csv.*UTF-8"):
+    with pytest.raises(ValueError, match="all.csv.*save the file as UTF-8"):
+        open_data(root / "all.csv")
+    write(root / "all.csv", "path;label", "a;x", "b;y")
+    with pytest.raises(ValueError, match="got path;label: separate columns with commas"):
         open_data(root / "all.csv")
     write(root / "all.csv", "path,label,split", "a,x,train", "b,y,train", "c,z,test")
     with pytest.raises(ValueError, match="column split"):

@@ -176,6 +176,12 @@ def test_describe_lists_every_part():
     ]
 
 
+def test_classes_are_named_if_nothing_is_tested():
+    train = listing([2, 2])
+    text = Splits(train, train.of_classes(())).describe()
+    assert text.startswith(f"train: 4 images of 2 classes ({', '.join(train.classes)})\nNot eval")
+
+
 def test_fingerprint_distinguishes_the_parts():
     one, two = listing([2, 2]), listing([2, 2], "other")
     prints = {

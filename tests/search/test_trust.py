@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 
 import pytest
 
 import proxysynth as ps
 from proxysynth.cli import main
+from proxysynth.report.run_report import read_finished
 from training.tiny_pictures import pictures
 
 SPEC = "somebodys_net:make"
@@ -67,6 +70,34 @@ def test_commands_run_code_the_user_trusts(shared, word) -> None:
         main(["search", "shop.index", "query.png", *word])
     assert not end.value.code
     assert (shared / "imported").exists()
+
+
+def test_printed_commands_name_the_backbone(shared, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["index", "run", "photos", "-o", "other.index", "--trust"])
+    assert not end.value.code
+    out = capsys.readouterr().out
+    assert f"search other.index IMAGE --backbone {SPEC}, or" in out
+    assert out.endswith(f"serve other.index --backbone {SPEC}\n")
+
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", "run/run.json", "--trust", "--out", "again"])
+    assert not end.value.code
+    assert f"-o again.index --backbone {SPEC}\n" in capsys.readouterr().out
+    report = (shared / "again" / "report.html").read_text()
+    assert f"FOLDER -o FILE --backbone {SPEC}" in report
+    assert f"serve FILE --backbone {SPEC}" in report
+
+    command = shlex.split(read_finished(shared / "again").command)[1:]
+    assert main_status(command) == 0
+    again = shared / "again-again" / "run.json"
+    assert json.loads(again.read_text()) == json.loads((shared / "again/run.json").read_text())
+
+
+def main_status(command: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(command)
+    return int(end.value.code or 0)
 
 
 def test_python_api_rejects_untrusted_code(shared) -> None:

@@ -129,7 +129,7 @@ def test_serve_reloads_on_signal_and_stops_on_interrupt(shop, tmp_path) -> None:
     served = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=dict(os.environ))
     try:
         warning, line = served.stderr.readline(), served.stderr.readline()
-        assert f"1 of 48 images are not in {pictures}" in warning.split("--folder")[0]
+        assert f"1 of 48 images is not in {pictures}" in warning.split("--folder")[0]
         assert "48 images at http://127.0.0.1:" in line
         address = line.split(" at ")[1].split()[0]
         with urllib.request.urlopen(f"{address}/api/health", timeout=30) as answer:

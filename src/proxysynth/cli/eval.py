@@ -5,12 +5,14 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from proxysynth import protocols
 from proxysynth.cli.console import output
+from proxysynth.cli.index import check_order
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import Splits, check_splits
 from proxysynth.data.sources import open_test_data
@@ -50,6 +52,7 @@ def run_eval(args: Namespace) -> dict[str, Any]:
 def _evaluate_run(args: Namespace, machine: Resources) -> dict[str, Any]:
     """A protocol on the run's own test data, or on other data."""
     with usage_errors():
+        check_order(args.run, [] if args.data is None else [Path(args.data)], "eval RUN DATA")
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
     data = _own_data(args, model, machine) if args.data is None else _data(args, model, machine)
     for note in data.notes:

@@ -13,6 +13,8 @@ from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import UnreadableImage
 from proxysynth.formatting import count
+from proxysynth.models.libraries import backbone_option
+from proxysynth.retrieval.calibration import parse_target
 from proxysynth.retrieval.knn import ANY
 from proxysynth.search.build import scan_folder, update_index
 from proxysynth.search.export import export
@@ -38,7 +40,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
     options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
     with usage_errors():
-        _check_order(args.model, [args.folder], "index RUN FOLDER")
+        check_order(args.model, [args.folder], "index RUN FOLDER")
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
         built = update_index(model, args.folder, args.out, **options, progress=progress)
     for bad in built.unreadable[:SHOWN]:
@@ -59,7 +61,9 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         result["approximate"] = {f"recall@{k}": share for k, share in approximate.recall.items()}
     console = output(args)
     console.say(built.summary)
-    console.say(f"Next: proxysynth search {args.out} IMAGE, or proxysynth serve {args.out}")
+    option = backbone_option(model.identity.backbone)
+    search, serve = f"search {args.out} IMAGE{option}", f"serve {args.out}{option}"
+    console.say(f"Next: proxysynth {search}, or proxysynth {serve}")
     return result
 
 
@@ -69,9 +73,12 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     with suppress(ValueError, TypeError):  # a similarity; others are targets
         wanted = float(args.threshold)
     with usage_errors():
+        if isinstance(wanted, str):
+            _check_target(wanted)
         if args.run.is_file():
-            raise ValueError(f"{args.run} is a file: use `predict RUN --index {args.run}`")
-        _check_order(args.run, args.pictures, "predict RUN IMAGE")
+            advice = f"use `proxysynth predict RUN --index {args.run}`"
+            raise ValueError(f"{args.run} is a file: {advice}")
+        check_order(args.run, args.pictures, "predict RUN IMAGE")
         if args.k != 1 and args.index is None:
             raise ValueError(f"-k {args.k} needs --index")
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
@@ -121,7 +128,15 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _check_order(run: str | Path, images: Sequence[Path], usage: str) -> None:
+def _check_target(text: str) -> None:
+    try:
+        parse_target(text)
+    except ValueError as error:
+        expected = "a similarity, a target such as far=0.01, or none"
+        raise ValueError(f"--threshold must be {expected}, got {text!r}") from error
+
+
+def check_order(run: str | Path, images: Sequence[Path], usage: str) -> None:
     """Raise ValueError if a run is given in the place of images, and no run in its own."""
     if not (Path(run) / RUN).exists() and any((place / RUN).exists() for place in images):
         raise ValueError(f"the run comes first: `proxysynth {usage}`")
@@ -184,10 +199,15 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
         nmi = agreement(index, clusters)
     sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
     console = output(args)
-    titled = [(each.title, each.images) for each in clusters]
+    titled = [(each.title, each.images) for each in clusters if each.number > 0]
     _show(console, "cluster", "similarity to the mean of the cluster", titled)
+    alone = len(index) - sum(len(images) for _, images in titled)
+    if args.method == "hdbscan":
+        outside = f"{alone:,} of {count(len(index), 'image')} in no cluster"
+        console.say(f"{count(len(titled), 'cluster')}; {outside}")
     if nmi is not None:
-        console.say(f"NMI of clusters and labels: {100 * nmi:.1f}%")
+        how = " (images in no cluster count as one cluster)" if alone else ""
+        console.say(f"NMI of clusters and labels: {100 * nmi:.1f}%{how}")
     if sheets:
         console.say(f"Contact sheets: {sheets[0]}")
     return {

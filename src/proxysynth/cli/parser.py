@@ -69,8 +69,16 @@ def _path(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
+def _page(text: str) -> Path:
+    path = _path(text)
+    if path.suffix.lower() not in (".html", ".htm"):
+        use = path.with_suffix(".html")
+        raise argparse.ArgumentTypeError(f"-o writes an HTML page: use {use}, not {text}")
+    return path
+
+
 PATHS = ("RUN", "INDEX", "RUN|INDEX", "FILE", "FOLDER", "IMAGE|FOLDER", "DIR", "ROOT", "PNG")
-TYPES: dict[str, Any] = {"N": int, "S": float, "K,K,...": _integers}
+TYPES: dict[str, Any] = {"N": int, "S": float, "K,K,...": _integers, "HTML": _page}
 TYPES |= dict.fromkeys(PATHS, _path)
 """The type of an argument by the name of its value; text for all others."""
 
@@ -83,9 +91,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         _, found, missing = message.partition("arguments are required: ")
-        about = {a.metavar: a.help for a in self._actions if not a.option_strings}
-        given = [f"{name} ({about[name]})" for name in missing.split(", ") if name in about]
-        expected = f"; expected {', '.join(given)}" if found and given else ""
+        places = [a for a in self._actions if not a.option_strings and a.nargs != "?"]
+        given = [f"{a.metavar} ({a.help})" for a in places]
+        lacking = {a.metavar for a in places} & set(missing.split(", "))
+        expected = f"; expected {', then '.join(given)}" if found and lacking else ""
         raise UsageError(f"{message}{expected}; see `{self.prog} --help`")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

@@ -45,6 +45,8 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
         (str(place), f"{hit.similarity:.4f}", hit.label or "", hit.path)
         for place, hit in enumerate(hits, 1)
     ]
+    if len(args.pictures) > 1:
+        console.say(f"Query: the mean of {len(args.pictures)} images")
     if rows:
         console.columns(("", "similarity", "label", f"in {index.root}"), rows)
     else:

@@ -15,6 +15,7 @@ from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import CATALOG, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
 from proxysynth.files import LOCK
+from proxysynth.models.libraries import backbone_option
 from proxysynth.report import write_report
 from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
@@ -84,8 +85,10 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     console.say(f"Report: {report}")
     if images := _images(run, args.data):
         model = result.better_backbone or folder
+        out = f"{Path(folder).name}.index"
+        out += "" if result.better_backbone else backbone_option(run.backbone)
         more = ", where FOLDER has a sub-folder per class" if images == FOLDER else ""
-        console.say(f"Next: proxysynth index {model} {images} -o {Path(folder).name}.index{more}")
+        console.say(f"Next: proxysynth index {model} {images} -o {out}{more}")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from proxysynth.data.folders import some_names
 from proxysynth.formatting import count
 from proxysynth.values import choices_hint
 
@@ -194,12 +195,12 @@ class Splits:
     def describe(self) -> str:
         """A line per listing and per remark."""
         called = {"query": "test"} if self.gallery is None else {}
-        lines = [
-            f"{called.get(name, name)}: {len(part)} images of "
-            f"{count(len(part.classes), 'class', 'classes')}"
-            for name, part in self.parts.items()
-            if part
-        ]
+        lines = []
+        for name, part in self.parts.items():
+            if part:
+                classes = count(len(part.classes), "class", "classes")
+                classes += "" if self.testable else f" ({some_names(part.classes)})"
+                lines.append(f"{called.get(name, name)}: {len(part)} images of {classes}")
         return "\n".join([*lines, *self.remarks()])
 
 

@@ -216,12 +216,18 @@ def _table(file: Path, root: PathLike | None, outside: str) -> dict[str, Listing
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{file} cannot be read as a CSV in UTF-8: {first_line(error)}") from error
+    except UnicodeDecodeError as error:
+        advice = "save the file as UTF-8 (in Excel: CSV UTF-8)"
+        raise ValueError(f"{file} is not in UTF-8: {advice}") from error
+    except (OSError, csv.Error) as error:
+        raise ValueError(f"{file} cannot be read as a CSV: {first_line(error)}") from error
     header = [word.strip().lower() for word in lines[0]] if lines else []
     if header not in (["path", "label"], ["path", "label", "split"]):
         got = printable(",".join(lines[0])) if lines else "an empty file"
-        raise ValueError(f"{file.name} must start with the line path,label[,split], got {got}")
+        commas = ": separate columns with commas" if ";" in got else ""
+        raise ValueError(
+            f"{file.name} must start with the line path,label[,split], got {got}{commas}"
+        )
     parts: dict[str, list[tuple[str, str]]] = {}
     seen: dict[str, int] = {}
     for number, line in enumerate(lines[1:], start=2):

@@ -17,6 +17,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,16 @@ def is_library(backbone: object) -> bool:
 def is_plain_name(backbone: str) -> bool:
     """Whether a name from somebody else's file is safe to look up: it names no code or address."""
     return re.fullmatch(r"hf(:.*)?|timm:[\w.]+", backbone, re.DOTALL) is not None
+
+
+def is_code(backbone: str) -> bool:
+    """Whether the name is a module:function, which is imported and called."""
+    return ":" in backbone and not is_plain_name(backbone)
+
+
+def backbone_option(backbone: str) -> str:
+    """The option, after a space, that commands which load the model need; empty if none."""
+    return f" --backbone {shlex.quote(backbone)}" if is_code(backbone) else ""
 
 
 class TokenNetwork(nn.Module):

@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from proxysynth.formatting import distinct_captions, metric_keys, metric_name
+from proxysynth.models.libraries import backbone_option
 from proxysynth.report.examples import Pictures, choose, open_pictures, sample
 from proxysynth.report.figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from proxysynth.report.pages import render, write_page
@@ -86,7 +87,8 @@ class FinishedRun:
         if option_names(self.tested.run.loss) is None:  # the command line knows no such loss
             return PYTHON.format(str(config.parent), out)
         command = ["proxysynth", "train", "--config", str(config), "--out", out]
-        return shlex.join([*command, *(["--all-classes"] if self.result.evaluated else [])])
+        command += ["--all-classes"] if self.result.evaluated else []
+        return shlex.join(command) + backbone_option(self.tested.run.backbone)
 
     def embedded(self) -> Sets:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
@@ -181,6 +183,7 @@ def report_page(run: FinishedRun) -> str:
         "run.html",
         run=run,
         folder=shlex.quote(str(run.path.resolve())),
+        option="" if run.result.better_backbone else backbone_option(run.run.backbone),
         method=method(run.settings),
         metrics=metrics,
         compared=[key for key in metrics if key in run.result.untrained],

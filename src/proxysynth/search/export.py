@@ -27,6 +27,7 @@ from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write, import_optional
 from proxysynth.files import UNFINISHED, move_into_place, write_bytes
+from proxysynth.formatting import or_join
 from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
@@ -69,7 +70,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
         raise ValueError(f"export takes a model or an index, got {got}: {advice}")
     what, kinds = ("an index", _INDEX) if isinstance(source, Index) else ("a model", _MODEL)
     if to not in kinds:
-        raise ValueError(f"{what} can be exported to {' or '.join(kinds)}, got {to!r}")
+        raise ValueError(f"{what} can be exported to {or_join(kinds)}, got {to!r}")
     out = Path(os.path.abspath(os.path.expanduser(file)))
     if not out.parent.is_dir():
         raise ValueError(f"there is no folder {out.parent} to write {out.name} to: create it first")

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from proxysynth.formatting import or_join
 from proxysynth.retrieval import knn
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.search import index_file
@@ -233,7 +234,8 @@ class Index:
         """What to do about images that no longer exist, as a sentence; empty if all do."""
         checked = range(0, len(self), -(-len(self) // CHECKED))
         lost = sum(not os.path.exists(self.path(number)) for number in checked)
-        where = f"{lost:,} of {len(checked):,} images are not in {' or '.join(self._roots)}"
+        verb = "is" if lost == 1 else "are"
+        where = f"{lost:,} of {len(checked):,} images {verb} not in {or_join(self._roots)}"
         return f"{where}: restore them, or give their folder with --folder" if lost else ""
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:

@@ -35,6 +35,7 @@ from proxysynth.errors import reason
 from proxysynth.files import replacing
 from proxysynth.memory import total_memory
 from proxysynth.search.model import ModelIdentity
+from proxysynth.training.run_folder import RUN
 from proxysynth.values import suggestion
 
 FORMAT = 1
@@ -106,9 +107,10 @@ class IndexFile(NamedTuple):
         except FileNotFoundError as error:
             advice = f"make one with `proxysynth index RUN FOLDER -o {path}`"
             raise NotAnIndex(f"there is no index {path}: {advice}") from error
-        except IsADirectoryError as error:  # perhaps of a run
-            advice = f"make one with `proxysynth index {path} FOLDER -o FILE`"
-            raise NotAnIndex(f"{path} is a folder, not an index; for a run, {advice}") from error
+        except IsADirectoryError as error:  # of a run, or of images
+            source = f"{path} FOLDER" if (path / RUN).exists() else f"RUN {path}"
+            advice = f"make one with `proxysynth index {source} -o FILE`"
+            raise NotAnIndex(f"{path} is a folder, not an index: {advice}") from error
         except OSError as error:
             raise NotAnIndex(f"cannot open the index {path}: {reason(error)}; {WRITTEN}") from error
         except NotAnIndex:

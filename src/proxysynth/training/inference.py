@@ -24,7 +24,7 @@ from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import Damaged, TrainingFailed
 from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
-from proxysynth.models.libraries import is_plain_name
+from proxysynth.models.libraries import is_code
 from proxysynth.retrieval import Calibration, calibrate, evaluate
 from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.retrieval.knn import ANY, check_threshold
@@ -387,8 +387,8 @@ def has_embedding_layer(folder: Path) -> bool:
 def require_trust(backbone: str, source: object, trusted: bool) -> None:
     """Raise ValueError if a file names a backbone that is code, unless the user has asked for it:
     a file from somebody else is data, and opening it must not run anything."""
-    module, colon, function = backbone.partition(":")
-    if colon and not is_plain_name(backbone) and not trusted:
+    module, _, function = backbone.partition(":")
+    if is_code(backbone) and not trusted:
         raise ValueError(
             f"the backbone in {source} would import the module {module} and call {function}: if "
             f"you trust that code, add --backbone {backbone} or --trust (in Python: trust=True)"
