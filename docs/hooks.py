@@ -166,7 +166,8 @@ def commands() -> str:
         "terminal. Every command also takes `--json`, which prints the result as one JSON object "
         "on the last line of standard output (messages go to standard error), and `--traceback`, "
         "which shows the traceback of an error. The exit status is 0 for success, 1 for a failure, "
-        "2 for a usage error and 130 after Ctrl-C.",
+        "2 if the arguments or the data cannot be used, and 130 after Ctrl-C; a training that "
+        "SIGTERM or SIGHUP ended has 143 or 129.",
         "",
         "| command | what it does |",
         "|---|---|",
@@ -177,7 +178,9 @@ def commands() -> str:
     for name, command in found:
         about = command.description or ""
         text += ["", f"## {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
-        text += ["```text", command.format_usage().removeprefix("usage: ").rstrip(), "```", ""]
+        # Continuation lines are indented for the prefix as well.
+        usage = command.format_usage().removeprefix("usage: ").replace("\n" + 7 * " ", "\n")
+        text += ["```text", usage.rstrip(), "```", ""]
         actions = [a for a in command._actions if a.help and not {*a.option_strings} & COMMON]
         if not actions:
             continue
@@ -210,7 +213,7 @@ def settings() -> str:
         "# Settings of a run\n\n"
         "`proxysynth train --show-config` prints this file for the given data, loss and "
         "regularizer; `--config FILE` reads it, and `--set field=value` sets one field. Below are "
-        f"the defaults for glyphs.\n\n```toml\n{toml.rstrip()}\n```\n"
+        f"the defaults for glyphs.\n\n```{{.toml .wrapped}}\n{toml.rstrip()}\n```\n"
     )
 
 

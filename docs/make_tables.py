@@ -131,8 +131,9 @@ def speed() -> str:
         [label, *(cell(methods.get(method)) for methods in times.values()), cell(extra.get(method))]
         for method, label in METHODS.items()
     ]
-    made = f"{table(head, body)}\n\n{source(rows('bench_step'))}"
-    return made + (f" Memory: commit {memory[0]['commit']}." if memory else "")
+    commits = [found[0]["commit"] for found in (rows("bench_step"), memory) if found]
+    extra_commit = f" Memory: commit {commits[1]}." if len(set(commits)) == 2 else ""
+    return f"{table(head, body)}\n\n{source(rows('bench_step'))}{extra_commit}"
 
 
 def threads() -> str:
