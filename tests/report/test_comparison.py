@@ -149,8 +149,8 @@ def test_interval_including_zero_shows_no_difference(tmp_path, pictures):
     # Welch with one group that does not vary: 1 degree of freedom, t = 12.706
     half = 12.7062 * 0.02
     assert found.interval == pytest.approx((0.01 - half, 0.01 + half), abs=1e-5)
-    assert found.summary == "not established"
-    assert "not established" in shown(made)
+    assert found.summary == "not significant"
+    assert "not significant" in shown(made)
     assert made.settings == {"lr": ("0.1", "0.2"), "seed": ("0, 1", "5, 6")}
 
 
@@ -208,7 +208,7 @@ def test_one_run_against_a_group_shows_no_difference(tmp_path, pictures):
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert not found.shown
     assert found.interval is None
-    assert found.summary == "not established: one seed"
+    assert found.summary == "not significant: one seed"
 
 
 def test_runs_of_one_group_are_compared(tmp_path, pictures):

@@ -102,7 +102,7 @@ class Contrast:
         """A few words for a table."""
         if not self.shown:
             missing = "one seed" if self.seeds < 2 else "no spread between the seeds"
-            return "not established" + (f": {missing}" if self.interval is None else "")
+            return "not significant" + (f": {missing}" if self.interval is None else "")
         return "a small difference" if abs(self.difference) < SMALL else "a difference"
 
     def to_json(self) -> dict[str, Any]:
