@@ -1,10 +1,11 @@
 import io
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
-from proxysynth.training import Resources, Silent
+from proxysynth.training import Resources, Silent, train
 from proxysynth.training.callbacks import Bars, open_tensorboard
 from proxysynth.training.resources import device_name
 
@@ -74,6 +75,12 @@ def test_nested_progress_bars(monkeypatch):
                  "    training", "epoch 3/20", "a sentence", "repetitions"):  # fmt: skip
         assert part in shown
     assert nested(io.StringIO()) == "a sentence\n"
+
+
+def test_an_untrained_backbone_is_named(glyph_run, tmp_path):
+    file = io.StringIO()
+    train(replace(glyph_run, epochs=1, warmup_epochs=1), tmp_path / "run", progress=Bars(file))
+    assert "warmup_epochs (1) >= epochs (1)" in file.getvalue()
 
 
 def test_silent_progress_prints_nothing(capsys):

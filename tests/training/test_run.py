@@ -172,14 +172,11 @@ def test_module_as_backbone_is_rejected():
         Run(backbone=torch.nn.Identity())
 
 
-def test_remarks_name_a_dropped_layer_and_an_untrained_backbone():
-    assert Run().remarks == ()
+def test_a_new_layer_is_dropped_by_interpolation():
     dropped = Run(dim=64, interpolate="by_classes")
     assert dropped.drops_layer
-    assert "64 dimensions is not saved" in dropped.remarks[0]
     assert not dataclasses.replace(dropped, dim=None).drops_layer
     assert not dataclasses.replace(dropped, init="earlier").drops_layer
-    assert "never trained" in Run(epochs=2, warmup_epochs=2).remarks[0]
 
 
 @pytest.mark.parametrize("kind", [Run, Split])

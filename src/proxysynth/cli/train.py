@@ -76,8 +76,9 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
         if trained and run.drops_layer and result.interpolation.get("a") is not None:
             console.say(
-                "The epochs above were measured with the embedding layer, these metrics without it "
-                "(see the report, Interpolation)."
+                f"The epochs above were measured with the embedding layer of {run.dim} dimensions, "
+                "these metrics without it, as it is not saved (see the report, Interpolation); to "
+                "keep it, use --set interpolate=none."
             )
         console.say(result.verdict)
     if result.evaluated:

@@ -132,8 +132,9 @@ def _train(
         began = time.perf_counter()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
-        for remark in run.remarks if evaluated is None else ():
-            progress.say(remark)
+        if run.warmup_epochs >= run.epochs:
+            warm = f"warmup_epochs ({run.warmup_epochs}) >= epochs ({run.epochs})"
+            progress.say(f"Warning: the backbone is never trained: {warm}.")
         with _first_rank_first(ranks):
             ready = prepare.prepare(run, splits, start.net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))

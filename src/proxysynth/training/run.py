@@ -364,23 +364,6 @@ class Run:
         """Whether the saved network lacks the embedding layer that it is trained with."""
         return self.interpolate is not None and self.dim is not None and self.init is None
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What these settings do that their user may not expect."""
-        remarks = []
-        if self.drops_layer:
-            remarks.append(
-                f"The embedding layer of {self.dim} dimensions is not saved "
-                f"(interpolate={self.interpolate}); to keep it, use "
-                "--set interpolate=none."
-            )
-        if self.warmup_epochs >= self.epochs:
-            remarks.append(
-                f"Warning: the backbone is never trained: warmup_epochs ({self.warmup_epochs}) >= "
-                f"epochs ({self.epochs})."
-            )
-        return tuple(remarks)
-
     def interpolation(self, classes: int) -> float | Literal["auto"] | None:
         """`interpolate` with this many seen classes."""
         if self.interpolate == "by_classes":
